@@ -1,0 +1,1 @@
+"""The contract between agent and server: metrics, readings, events, batches, acknowledgements."""

@@ -1,0 +1,172 @@
+"""Batches: what an agent sends, in one of two streams."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from math import nan
+from sys import byteorder
+
+import msgspec
+
+from gpuwarden_wire.events import Event
+from gpuwarden_wire.metrics import Storage
+from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
+from gpuwarden_wire.schema import Schema
+
+WIRE_VERSION = 1
+CONTENT_TYPE = "application/vnd.gpuwarden.batch+msgpack"
+
+
+class Stream(StrEnum):
+    """Events are never shed before telemetry; each stream has its own sequence."""
+
+    EVENTS = "events"
+    TELEMETRY = "telemetry"
+
+
+class MissingKind(StrEnum):
+    """Why a cell is NaN."""
+
+    NOT_SUPPORTED = "not_supported"
+    UNAVAILABLE = "unavailable"
+    STALE = "stale"
+
+
+class MissingCell(msgspec.Struct, frozen=True, array_like=True):
+    """One cell without a number.
+
+    Attributes:
+        row: Index into the table's entities.
+        column: Index into the schema's columns.
+        kind: Why.
+        reason: Short stable phrase for UNAVAILABLE, "" else.
+        age_s: Age of the last value in seconds for STALE, 0 else.
+    """
+
+    row: int
+    column: int
+    kind: MissingKind
+    reason: str = ""
+    age_s: float = 0.0
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """Readings of one kind of entity at one moment.
+
+    Attributes:
+        schema: Hash of the schema that names the columns.
+        observed_at: Agent's UTC, epoch seconds.
+        entities: Entity keys, one a row ("" for the node itself).
+        f32: Little-endian float32, column after column, `f32_count x rows` numbers.
+        f64: Little-endian float64 of the counters, column after column.
+        missing: Reasons of the NaN cells; a NaN without a reason counts as unavailable.
+    """
+
+    schema: str
+    observed_at: float
+    entities: tuple[str, ...]
+    f32: bytes
+    f64: bytes
+    missing: tuple[MissingCell, ...] = ()
+
+
+class ShedRange(msgspec.Struct, frozen=True, array_like=True):
+    """Sequences of a stream that the agent dropped because its spool was full; both inclusive."""
+
+    stream: Stream
+    first_seq: int
+    last_seq: int
+
+
+class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One unit of delivery, identified by (node_id, spool_id, stream, seq).
+
+    Attributes:
+        version: WIRE_VERSION; additive changes keep it.
+        node_id: Name of the node, as its key is bound to.
+        spool_id: Random 32 hex digits made with the spool.
+        stream: events or telemetry.
+        seq: From 1, never restarts within a spool.
+        boot_id: Kernel's boot id; an attribute, not an order.
+        agent_version: Version of the agent.
+        sent_at: Agent's UTC at sealing, epoch seconds.
+        interval_s: Telemetry cadence that the agent keeps, seconds; 0 where not known.
+        more_events: True while further batches of events wait behind this one: decisions are held.
+        shed: Ranges dropped since the last acknowledged batch.
+        schemas: Definitions, present when the server has not acknowledged them.
+        tables: Telemetry.
+        events: Events.
+    """
+
+    version: int
+    node_id: str
+    spool_id: str
+    stream: Stream
+    seq: int
+    boot_id: str
+    agent_version: str
+    sent_at: float
+    interval_s: float = 0.0
+    more_events: bool = False
+    shed: tuple[ShedRange, ...] = ()
+    schemas: tuple[Schema, ...] = ()
+    tables: tuple[Table, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+def pack_table(schema: Schema, observed_at: float, rows: Mapping[str, Sequence[Reading]]) -> Table:
+    """Pack readings into column-major float bytes with the reasons of what is missing.
+
+    Args:
+        schema: Columns; each row holds one reading a column in this order.
+        observed_at: Epoch seconds.
+        rows: Readings by entity key.
+
+    Raises:
+        ValueError: A row has another number of readings than the schema has columns.
+    """
+    entities = tuple(rows)
+    readings = list(rows.values())
+    blocks = {Storage.F32: array("f"), Storage.COUNTER: array("d")}
+    missing: list[MissingCell] = []
+    for index, column in enumerate(schema.columns):
+        block = blocks[column.storage]
+        for row, values in enumerate(readings):
+            if len(values) != len(schema.columns):
+                raise ValueError(
+                    f"row {entities[row]!r}: {len(values)} readings, {len(schema.columns)} columns"
+                )
+            reading = values[index]
+            if isinstance(reading, float | int):
+                block.append(reading)
+            else:
+                block.append(nan)
+                missing.append(_missing_cell(row, index, reading))
+    return Table(
+        schema=schema.hash,
+        observed_at=observed_at,
+        entities=entities,
+        f32=_little_endian(blocks[Storage.F32]),
+        f64=_little_endian(blocks[Storage.COUNTER]),
+        missing=tuple(missing),
+    )
+
+
+def _missing_cell(row: int, column: int, reading: Reading) -> MissingCell:
+    match reading:
+        case NotSupported():
+            return MissingCell(row, column, MissingKind.NOT_SUPPORTED)
+        case Stale(age_s=age_s):
+            return MissingCell(row, column, MissingKind.STALE, "", age_s)
+        case Unavailable(reason=reason):
+            return MissingCell(row, column, MissingKind.UNAVAILABLE, reason)
+        case _:
+            raise TypeError(f"not a missing reading: {reading!r}")
+
+
+def _little_endian(block: array[float]) -> bytes:
+    if byteorder == "big":
+        block.byteswap()
+    return block.tobytes()

@@ -1,0 +1,134 @@
+"""Bytes to batches and back, with limits that hold on hostile input."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from enum import StrEnum
+
+import msgspec
+import zstandard
+
+from gpuwarden_wire.acknowledgement import Acknowledgement, Problem
+from gpuwarden_wire.batches import Batch
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+"""Largest batch, before and after decompression. A full node of 1,000 series takes about 10 kB."""
+
+
+class Encoding(StrEnum):
+    """Content-Encoding of a batch."""
+
+    IDENTITY = "identity"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+class WireError(Exception):
+    """Input that is not a batch; the message names what is wrong."""
+
+
+class BatchTooLarge(WireError):
+    """More than MAX_BODY_BYTES, before or after decompression."""
+
+
+_batch_encoder = msgspec.msgpack.Encoder()
+_batch_decoder = msgspec.msgpack.Decoder(Batch)
+_ack_decoder = msgspec.json.Decoder(Acknowledgement)
+_problem_decoder = msgspec.json.Decoder(Problem)
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """Msgpack bytes of a batch."""
+    return _batch_encoder.encode(batch)
+
+
+def decode_batch(body: bytes) -> Batch:
+    """The batch in msgpack bytes.
+
+    Raises:
+        WireError: Not msgpack, or not of a batch's shape; unknown fields are ignored.
+        BatchTooLarge: Larger than MAX_BODY_BYTES.
+    """
+    if len(body) > MAX_BODY_BYTES:
+        raise BatchTooLarge(f"{len(body)} bytes, at most {MAX_BODY_BYTES}")
+    try:
+        return _batch_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError(f"not a batch: {error}") from error
+
+
+def compress(body: bytes, encoding: Encoding) -> bytes:
+    """Compress a body for the network."""
+    match encoding:
+        case Encoding.IDENTITY:
+            return body
+        case Encoding.GZIP:
+            return gzip.compress(body, compresslevel=1, mtime=0)
+        case Encoding.ZSTD:
+            return zstandard.ZstdCompressor(level=1).compress(body)
+
+
+def decompress(body: bytes, encoding: Encoding) -> bytes:
+    """Undo `compress`, never producing more than MAX_BODY_BYTES.
+
+    Raises:
+        WireError: Not of that encoding, or cut short.
+        BatchTooLarge: The content is larger than MAX_BODY_BYTES (a decompression bomb included).
+    """
+    match encoding:
+        case Encoding.IDENTITY:
+            content = body
+        case Encoding.GZIP:
+            content = _gunzip(body)
+        case Encoding.ZSTD:
+            content = _unzstd(body)
+    if len(content) > MAX_BODY_BYTES:
+        raise BatchTooLarge(f"more than {MAX_BODY_BYTES} bytes after decompression")
+    return content
+
+
+def _gunzip(body: bytes) -> bytes:
+    decoder = zlib.decompressobj(wbits=31)  # 16 + 15: gzip wrapper, zlib.h inflateInit2
+    try:
+        content = decoder.decompress(body, MAX_BODY_BYTES + 1)
+    except zlib.error as error:
+        raise WireError(f"not gzip: {error}") from error
+    if not decoder.eof and len(content) <= MAX_BODY_BYTES:
+        raise WireError("gzip content is cut short")
+    return content
+
+
+def _unzstd(body: bytes) -> bytes:
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=MAX_BODY_BYTES).stream_reader(
+            body
+        ) as reader:
+            return reader.read(MAX_BODY_BYTES + 1)
+    except zstandard.ZstdError as error:
+        raise WireError(f"not zstd: {error}") from error
+
+
+def encode_json(value: msgspec.Struct) -> bytes:
+    """JSON bytes of an acknowledgement, verdict or problem."""
+    return msgspec.json.encode(value)
+
+
+def decode_acknowledgement(body: bytes) -> Acknowledgement:
+    """The acknowledgement in JSON bytes.
+
+    Raises:
+        WireError: Not of that shape.
+    """
+    try:
+        return _ack_decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise WireError(f"not an acknowledgement: {error}") from error
+
+
+def decode_problem(body: bytes) -> Problem | None:
+    """The problem details in JSON bytes; None where the body is something else (a proxy's page)."""
+    try:
+        return _problem_decoder.decode(body)
+    except msgspec.DecodeError:
+        return None

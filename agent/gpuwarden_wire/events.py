@@ -1,0 +1,117 @@
+"""Events: facts that must not be lost, each with a natural id."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from gpuwarden_wire.metrics import EntityKind
+
+
+class EventKind(StrEnum):
+    """What happened. The fields that each kind fills are in docs/wire.md."""
+
+    KERNEL_LOG = "kernel_log"  # a recognised kernel line
+    NVML_XID = "nvml_xid"  # an XID event delivered by NVML
+    GPU_LOST = "gpu_lost"  # NVML says lost, or a known GPU is gone; attributes.probes counts probes
+    GPU_BACK = "gpu_back"  # a GPU that was lost answers again
+    INVENTORY = "inventory"  # attributes.gpus, .nics, .disks: what the node has; sent on change
+    NODE_BOOT = "node_boot"  # first contact in a boot
+    COLLECTOR_TROUBLE = "collector_trouble"  # our own plumbing: never a hardware verdict
+    COLLECTOR_RECOVERED = "collector_recovered"
+    DRIVER_STUCK = "driver_stuck"  # an NVML call in flight for more than 30 s, child alive
+    DRIVER_RESPONDS = "driver_responds"
+    CHECK_PASSED = "check_passed"  # evidence of recovery for one entity
+    CHECK_FAILED = "check_failed"
+
+
+class GpuIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU of a node.
+
+    Attributes:
+        gpu_uuid: "GPU-…"; identity of the GPU.
+        serial: Board serial: the part through repairs, "" where the driver gives none.
+        pci_bus_id: Lower-case dddd:bb:dd.f; joins kernel lines.
+        index: Driver's index, display only.
+        model: NVIDIA's product name.
+        driver_version: Kernel driver.
+        vbios_version: "" where unknown.
+        nics: Near NICs (same PCI root), for rails.
+    """
+
+    gpu_uuid: str
+    pci_bus_id: str
+    serial: str = ""
+    index: int | None = None
+    model: str = ""
+    driver_version: str = ""
+    vbios_version: str = ""
+    nics: tuple[str, ...] = ()
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a node has; sent whole at start and on every change.
+
+    Attributes:
+        gpus: GPUs that the driver knows now.
+        nics: "device/port" of InfiniBand ports and names of physical net interfaces.
+        disks: Whole block devices.
+        gpus_expected: Expected number of GPUs, None where unknown.
+        labels: Free facts: kernel release, product name, pool, rack.
+    """
+
+    gpus: tuple[GpuIdentity, ...] = ()
+    nics: tuple[str, ...] = ()
+    disks: tuple[str, ...] = ()
+    gpus_expected: int | None = None
+    labels: dict[str, str] = {}
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One fact about one entity.
+
+    Attributes:
+        id: Natural id, unique over the fleet for ever: "kmsg:BOOT:SEQ", "file:DEV:INODE:OFFSET",
+            "nvml:BOOT:GPU_UUID:COUNTER", else "KIND:BOOT:…". The same fact has the same id on
+            replay.
+        kind: What happened.
+        observed_at: Agent's UTC, epoch seconds; informs, never orders.
+        entity_kind: Kind of entity it speaks about; NODE where it is not narrower.
+        entity: gpu_uuid, nic "device/port" or net interface, disk name; "" for the node itself or a
+            GPU known by `pci_bus_id` only (the server joins it).
+        count: Identical lines merged within 5 s into this event, at least 1.
+        family: Kernel-log family (`gpuwarden_kernel_log.Family`), "" for other kinds.
+        xid: NVIDIA XID code.
+        sxid: NVSwitch SXid code.
+        pci_bus_id: Lower-case dddd:bb:dd.f.
+        pid: Process that the line names.
+        process: Its name.
+        severity: info, warning, error or critical as the agent saw it; the server's catalogue
+            decides.
+        device: NIC, block device or server that the line names.
+        text: The message without its wrapper, at most 1,000 characters.
+        backlog: True where the agent read it from an older boot or from before its own start.
+        inventory: For INVENTORY.
+        attributes: Further facts of this kind, JSON values.
+    """
+
+    id: str
+    kind: EventKind
+    observed_at: float
+    entity_kind: EntityKind = EntityKind.NODE
+    entity: str = ""
+    count: int = 1
+    family: str = ""
+    xid: int | None = None
+    sxid: int | None = None
+    pci_bus_id: str | None = None
+    pid: int | None = None
+    process: str | None = None
+    severity: str = "info"
+    device: str | None = None
+    text: str = ""
+    backlog: bool = False
+    inventory: Inventory | None = None
+    attributes: dict[str, Any] = {}

@@ -1,0 +1,1 @@
+"""From windows to verdict: pure, numpy only; time is always an argument."""

@@ -1,0 +1,108 @@
+"""What a verdict speaks about, and the states it can be in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
+
+from gpuwarden_wire.metrics import EntityKind
+
+
+class FaultClass(StrEnum):
+    """Where the fault lies."""
+
+    MEMORY = "memory"
+    NVLINK = "nvlink"
+    BUS = "bus"
+    DRIVER = "driver"
+    THERMAL = "thermal"
+    POWER = "power"
+    NIC = "nic"
+    HOST = "host"
+    STORAGE = "storage"
+    FABRIC = "fabric"
+    APPLICATION = "application"
+    OPERATOR = "operator"
+    UNKNOWN = "unknown"
+
+
+class Severity(StrEnum):
+    """Urgency of action."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+SEVERITY_RANK = MappingProxyType({severity: rank for rank, severity in enumerate(Severity)})
+
+
+class Rung(IntEnum):
+    """Rungs of the ladder; each asks for more evidence than the one below."""
+
+    OBSERVE = 0
+    SUSPECT = 1
+    EXCLUDE = 2
+    DRAIN = 3
+    EVICT = 4
+
+
+class RecommendedAction(StrEnum):
+    """What a person or the user's command hook should do to the hardware; we only recommend."""
+
+    NONE = "none"
+    RESTART_APP = "restart_app"
+    RESET_GPU = "reset_gpu"
+    REBOOT_NODE = "reboot_node"
+    CHECK_CABLE = "check_cable"
+    INVESTIGATE = "investigate"
+    REPAIR = "repair"
+
+
+class EntityState(StrEnum):
+    """State of a node or GPU."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    EXCLUDED = "excluded"
+    DRAINING = "draining"
+    IN_REPAIR = "in_repair"
+    PROBATION = "probation"
+
+
+TRANSITIONS = MappingProxyType(
+    {
+        EntityState.HEALTHY: frozenset({EntityState.SUSPECT, EntityState.EXCLUDED}),
+        EntityState.SUSPECT: frozenset({EntityState.HEALTHY, EntityState.EXCLUDED}),
+        EntityState.EXCLUDED: frozenset(
+            {
+                EntityState.DRAINING,
+                EntityState.IN_REPAIR,
+                EntityState.PROBATION,
+                EntityState.HEALTHY,
+            }
+        ),
+        EntityState.DRAINING: frozenset({EntityState.IN_REPAIR, EntityState.HEALTHY}),
+        EntityState.IN_REPAIR: frozenset({EntityState.PROBATION}),
+        EntityState.PROBATION: frozenset({EntityState.HEALTHY, EntityState.EXCLUDED}),
+    }
+)
+"""Allowed changes. EXCLUDED -> HEALTHY is a revoke; leaving IN_REPAIR needs a passed check."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRef:
+    """An entity, named so that the name is unique over the fleet.
+
+    Attributes:
+        kind: node, gpu, nic or disk.
+        key: Node id; gpu_uuid; for a NIC or disk "node/device", for an InfiniBand port
+            "node/device/port".
+        node_id: Node that it sits in.
+    """
+
+    kind: EntityKind
+    key: str
+    node_id: str

@@ -1,0 +1,1 @@
+"""Incidents: one open per entity and fault class, opened and closed on evidence."""

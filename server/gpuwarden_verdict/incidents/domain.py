@@ -1,0 +1,128 @@
+"""What an incident is. How it moves is in `lifecycle`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.signals import Persistence
+
+
+class IncidentPhase(StrEnum):
+    """Life of an incident; each move is a stored fact with reason and author."""
+
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    MITIGATED = "mitigated"
+    RESOLVED = "resolved"
+
+
+INCIDENT_MOVES = MappingProxyType(
+    {
+        IncidentPhase.OPEN: frozenset(
+            {IncidentPhase.ACKNOWLEDGED, IncidentPhase.MITIGATED, IncidentPhase.RESOLVED}
+        ),
+        IncidentPhase.ACKNOWLEDGED: frozenset({IncidentPhase.MITIGATED, IncidentPhase.RESOLVED}),
+        IncidentPhase.MITIGATED: frozenset({IncidentPhase.OPEN, IncidentPhase.RESOLVED}),
+        IncidentPhase.RESOLVED: frozenset[IncidentPhase](),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceItem:
+    """One piece of evidence, as kept with the incident.
+
+    Attributes:
+        detector: Who said it.
+        sentence: What it said, with numbers.
+        score: 0..1.
+        severity: Urgency.
+        persistence: How the condition ends.
+        acts_alone: May decide without corroboration.
+        first_at: Epoch seconds of the first sight.
+        last_at: Epoch seconds of the latest sight.
+        expires_at: From when it counts no longer unless renewed.
+        count: Occurrences.
+        numbers: Latest measured values.
+        event_ids: Latest events behind it, at most 20.
+    """
+
+    detector: str
+    sentence: str
+    score: float
+    severity: Severity
+    persistence: Persistence
+    acts_alone: bool
+    first_at: float
+    last_at: float
+    expires_at: float
+    count: int
+    numbers: Mapping[str, float]
+    event_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A fault of one entity, from first evidence to recovery.
+
+    Attributes:
+        id: "inc-" and 12 hex digits.
+        entity: What is at fault.
+        fault_class: Where; a better later cause may re-label it.
+        severity: Highest of the live evidence.
+        phase: Where in its life.
+        why: One sentence: the first cause.
+        action: Recommended.
+        confidence: 0..1.
+        opened_at: Epoch seconds.
+        updated_at: Epoch seconds.
+        resolved_at: Epoch seconds, None while it lives.
+        boot_id: Boot in which it began.
+        evidence: By detector.
+        parent_id: Incident of the place that is the cause, None else.
+        acquitted_until: Epoch seconds until which a revoke holds, None else.
+        acquitted_severity: Severity at the revoke: only a higher one, or another class, may
+            decide again.
+    """
+
+    id: str
+    entity: EntityRef
+    fault_class: FaultClass
+    severity: Severity
+    phase: IncidentPhase
+    why: str
+    action: RecommendedAction
+    confidence: float
+    opened_at: float
+    updated_at: float
+    resolved_at: float | None
+    boot_id: str
+    evidence: tuple[EvidenceItem, ...]
+    parent_id: str | None = None
+    acquitted_until: float | None = None
+    acquitted_severity: Severity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentMove:
+    """A stored fact: an incident changed.
+
+    Attributes:
+        incident: The incident after the move.
+        before: Phase before, None where it was opened.
+        reason: Why, in words.
+        author: "gpuwarden" or the operator's key name.
+        at: Epoch seconds.
+        evidence_only: True where the phase did not change: new evidence or another label.
+    """
+
+    incident: Incident
+    before: IncidentPhase | None
+    reason: str
+    author: str
+    at: float
+    evidence_only: bool = False

@@ -1,0 +1,1 @@
+"""Policy: from incidents to decisions, within the user's limits."""

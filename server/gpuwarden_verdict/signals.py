@@ -1,0 +1,116 @@
+"""What detectors and fusion hand down: Signal and Risk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+
+
+class Plane(StrEnum):
+    """Kinds of evidence; a score may act alone only on two of them."""
+
+    EVENTS = "events"
+    STRUCTURE = "structure"
+    COUNTERS = "counters"
+    PEERS = "peers"
+    HOST = "host"
+    HISTORY = "history"
+
+
+class Persistence(StrEnum):
+    """When the condition behind a signal ends without a repair."""
+
+    EVENT = "event"  # a fact that happened; ends by evidence of recovery or expiry
+    LEVEL = "level"  # true as long as the reading says so; ends when the reading clears
+    BOOT = "boot"  # ends with a reboot or driver reload
+    PART = "part"  # ends only with a repair or replacement
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A detector's statement about one entity.
+
+    Attributes:
+        entity: What it speaks about.
+        fault_class: Where the fault lies.
+        score: 0..1, how strongly this evidence speaks for a fault that needs action.
+        severity: Urgency.
+        plane: Kind of evidence.
+        sentence: The evidence in words with numbers, fit for a page and a pager.
+        numbers: Measured values by name.
+        thresholds: Limits they were held against, by the same names.
+        detector: Name of the detector.
+        detector_version: Integer, raised on any change of its results.
+        observed_at: Epoch seconds of the evidence.
+        expires_at: Epoch seconds from when it counts no longer without renewal.
+        persistence: How the condition ends.
+        action: Recommended.
+        acts_alone: May decide on the event path, without corroboration or settling.
+        echo: Follows from another fault: never opens or keys an incident by itself.
+        application_possible: A program's bug can cause it: settles and is judged with job context.
+        event_ids: Events behind it.
+        boot_id: Boot in which it was seen, "" where it does not matter.
+    """
+
+    entity: EntityRef
+    fault_class: FaultClass
+    score: float
+    severity: Severity
+    plane: Plane
+    sentence: str
+    detector: str
+    detector_version: int
+    observed_at: float
+    expires_at: float
+    persistence: Persistence
+    action: RecommendedAction = RecommendedAction.NONE
+    acts_alone: bool = False
+    echo: bool = False
+    application_possible: bool = False
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    event_ids: tuple[str, ...] = ()
+    boot_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One term of a risk's log-odds.
+
+    Attributes:
+        name: Feature name, "intercept", "rule_floor" or "veto".
+        plane: Kind of evidence, None for intercept, floor and veto.
+        value: Feature value, NaN where missing.
+        log_odds: Its share; all shares sum to the risk's log-odds.
+    """
+
+    name: str
+    plane: Plane | None
+    value: float
+    log_odds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """Fusion's statement about one entity.
+
+    Attributes:
+        entity: What it speaks about.
+        probability: Of needing action within the horizon, calibrated.
+        fault_class: From evidence; UNKNOWN allowed.
+        contributions: Terms that sum to logit(probability).
+        model_version: Artifact that scored it.
+        schema_hash: Feature schema of that artifact.
+        scored_at: Epoch seconds.
+    """
+
+    entity: EntityRef
+    probability: float
+    fault_class: FaultClass
+    contributions: tuple[Contribution, ...]
+    model_version: str
+    schema_hash: str
+    scored_at: float
