@@ -1,0 +1,1 @@
+"""One file a subsystem; the explicit tuple COLLECTORS lists them."""

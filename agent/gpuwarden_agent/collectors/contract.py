@@ -1,0 +1,101 @@
+"""What a collector is: the whole contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Event as StopFlag
+from typing import Protocol
+
+from gpuwarden_wire.events import Event, Inventory
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.readings import Reading
+
+Rows = Mapping[str, Mapping[str, Reading]]
+"""Readings by entity key, then by metric name. A metric absent from a row counts as not supported."""
+
+Emit = Callable[[Sequence[Event]], None]
+"""Hands events over: they are on disk in the spool when it returns, and are flushed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Harvest:
+    """What one call of a collector brought.
+
+    Attributes:
+        rows: Readings by kind of entity.
+        events: Facts found on the way (a GPU lost, a device gone).
+        inventory: This collector's share of the inventory (its own fields only), None where unchanged.
+    """
+
+    rows: Mapping[EntityKind, Rows] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    inventory: Inventory | None = None
+
+
+class CollectorError(Exception):
+    """The source could not be read at all.
+
+    Attributes:
+        reason: Short stable phrase that becomes the reason of every missing reading.
+        mend: What the operator can do about it.
+    """
+
+    def __init__(self, reason: str, mend: str = "") -> None:
+        super().__init__(f"{reason}. {mend}" if mend else reason)
+        self.reason = reason
+        self.mend = mend
+
+
+class Collector(Protocol):
+    """Reads one subsystem periodically.
+
+    The scheduler calls `collect` in the collector's own thread, never twice at once. A call that runs
+    past `deadline_s` is reported as trouble and left alone; the other collectors go on.
+    """
+
+    @property
+    def name(self) -> str:
+        """Stable snake_case name, as in settings and metrics."""
+        ...
+
+    @property
+    def interval_s(self) -> float:
+        """Cadence in seconds."""
+        ...
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds after which a call counts as stuck."""
+        ...
+
+    def collect(self, now: float) -> Harvest:
+        """Read everything once; `now` is epoch seconds.
+
+        Raises:
+            CollectorError: The source as a whole could not be read; single readings that fail are
+                `Unavailable` instead.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release every handle."""
+        ...
+
+
+class EventFollower(Protocol):
+    """Waits for events in a thread of its own and hands them over as they come."""
+
+    @property
+    def name(self) -> str:
+        """Stable snake_case name, as in settings and metrics."""
+        ...
+
+    def follow(self, emit: Emit, stop: StopFlag) -> None:
+        """Run until `stop` is set; `stop` is looked at at least once a second.
+
+        Raises:
+            CollectorError: The source could not be opened or is gone; the scheduler reports it and
+                tries again with backoff.
+        """
+        ...

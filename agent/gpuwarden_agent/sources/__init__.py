@@ -1,0 +1,1 @@
+"""Thin adapters: the only code that touches a device or a kernel file."""
