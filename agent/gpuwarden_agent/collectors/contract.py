@@ -12,7 +12,7 @@ from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading
 
 Rows = Mapping[str, Mapping[str, Reading]]
-"""Readings by entity key, then by metric name. A metric absent from a row counts as not supported."""
+"""Readings by entity key, then by metric name. A metric absent from a row is not supported."""
 
 Emit = Callable[[Sequence[Event]], None]
 """Hands events over: they are on disk in the spool when it returns, and are flushed at once."""
@@ -25,7 +25,7 @@ class Harvest:
     Attributes:
         rows: Readings by kind of entity.
         events: Facts found on the way (a GPU lost, a device gone).
-        inventory: This collector's share of the inventory (its own fields only), None where unchanged.
+        inventory: This collector's share (its own fields only), None where unchanged.
     """
 
     rows: Mapping[EntityKind, Rows] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class CollectorError(Exception):
 class Collector(Protocol):
     """Reads one subsystem periodically.
 
-    The scheduler calls `collect` in the collector's own thread, never twice at once. A call that runs
+    The scheduler calls `collect` in the collector's own thread, never twice at once. A call that is
     past `deadline_s` is reported as trouble and left alone; the other collectors go on.
     """
 
