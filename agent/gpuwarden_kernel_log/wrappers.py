@@ -53,9 +53,7 @@ def _time(kind: Callable[[str, LineContext], datetime | None]) -> _Reader:
     def read(state: Message, found: re.Match[str], context: LineContext) -> Message:
         moment = kind(found["time"], context)
         host = found.groupdict().get("host")
-        return replace(
-            state, observed_at=moment or state.observed_at, host=host or state.host
-        )
+        return replace(state, observed_at=moment or state.observed_at, host=host or state.host)
 
     return read
 
