@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import re
+
+from tests.architecture.tree import Module, classes, functions, modules
+
+BANNED = frozenset("data info manager helper helpers utils status bad dead master".split())
+# Names that a library or protocol dictates.
+DICTATED: set[tuple[str, str]] = set()
+
+
+def test_no_banned_word_in_our_names() -> None:
+    found = [
+        f"{module.name}: {name}"
+        for module in modules()
+        for name in _names(module)
+        if BANNED & set(_words(name)) and (module.name, name) not in DICTATED
+    ]
+    assert found == []
+
+
+def _names(module: Module) -> list[str]:
+    names = [module.path.stem]
+    names += [node.name for node in classes(module)]
+    names += [node.name for node in functions(module)]
+    return names
+
+
+def _words(name: str) -> list[str]:
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return [word.lower() for word in spaced.split("_") if word]
