@@ -1,7 +1,7 @@
 """The XID and SXid catalogues: what a code means and whether it may decide alone.
 
-The tables are files of this package. Codes, mnemonics and bucket names are NVIDIA's (Xid-Catalog.xlsx
-and the Fabric Manager user guide, appendix D); the short names are ours.
+The tables are files of this package. Codes, mnemonics and bucket names are NVIDIA's
+(Xid-Catalog.xlsx and the Fabric Manager user guide, appendix D); the short names are ours.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class XidEntry:
         mnemonic: NVIDIA's constant; empty where the sheet has none.
         name: what it means, in our words.
         severity: catalogue severity, fatal written as critical.
-        action: immediate bucket, first word as in NVIDIA's sheet; None where the sheet leaves it open.
-        investigation: investigatory bucket; None where the sheet leaves it open.
+        action: immediate bucket, first word as in NVIDIA's sheet; None where the sheet leaves it
+        open. investigation: investigatory bucket; None where the sheet leaves it open.
         application_possible: an application can cause it on sound hardware.
         echo: follows another fault and is never a cause.
         acts_alone: may decide without waiting for other evidence.
@@ -60,13 +60,14 @@ def acts_alone(
 ) -> bool:
     """Whether a fault may decide by itself, on one line.
 
-    All must hold: the catalogue calls it fatal; NVIDIA's immediate bucket is a GPU reset or a reboot;
-    no application can cause it; it is not an echo; and it points at the memory or the bus, that is at
-    a part. Timeouts of firmware and driver (46, 62, 109, 119, 120, 143, 158) and NVLink faults (74,
-    136, most of 144-150) fail the last test on purpose: a hung driver or the far end of a link looks
-    the same, so they wait for the settle window, within which a driver since R565 states the verdict
-    as XID 154. 48 waits too, because its bucket depends on the 63 or 64 beside it. What passes among
-    the plain codes is 64, 79, 95 and 140. XID 154 and SXids have rules of their own.
+    All must hold: the catalogue calls it fatal; NVIDIA's immediate bucket is a GPU reset or a
+    reboot; no application can cause it; it is not an echo; and it points at the memory or the bus,
+    that is at a part. Timeouts of firmware and driver (46, 62, 109, 119, 120, 143, 158) and NVLink
+    faults (74, 136, most of 144-150) fail the last test on purpose: a hung driver or the far end
+    of a link looks the same, so they wait for the settle window, within which a driver since R565
+    states the verdict as XID 154. 48 waits too, because its bucket depends on the 63 or 64 beside
+    it. What passes among the plain codes is 64, 79, 95 and 140. XID 154 and SXids have rules of
+    their own.
 
     Args:
         severity: severity of the fault.
@@ -104,6 +105,7 @@ def sxid_is_fatal(code: int) -> bool | None:
     """Whether NVIDIA lists an SXid as fatal; None for a code outside the lists.
 
     Used for lines that do not say Fatal or Non-fatal themselves. Unknown is never fatal.
+    Source: Fabric Manager user guide DU-09883-001, appendices D.4 to D.7.
     """
     return _sxid_catalog().get(code)
 
@@ -115,7 +117,7 @@ def _xid_catalog() -> dict[int, XidEntry]:
 
 @cache
 def _sxid_catalog() -> dict[int, bool]:
-    return {int(row["code"]): row["fatal"] == "yes" for row in read_table("sxid_catalog.csv")}
+    return {int(row["code"]): row["fatal"] != "no" for row in read_table("sxid_catalog.csv")}
 
 
 def _entry(row: dict[str, str]) -> XidEntry:

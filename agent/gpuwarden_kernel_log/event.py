@@ -15,8 +15,8 @@ class LineContext:
     """What the reader knows about a log that its lines do not say.
 
     Attributes:
-        timezone: zone of time stamps written without one (dmesg -T, syslog); None: they stay unknown.
-        year: year of time stamps written without one (syslog); None: they stay unknown.
+        timezone: zone of time stamps written without one (dmesg -T, syslog); None: they stay
+        unknown. year: year of time stamps written without one (syslog); None: they stay unknown.
         driver_version: NVIDIA driver of the node, such as "570.124.06"; picks the layout of the
             NVLink 5 words (XID 144-150), which changed with R575; None: both layouts are tried.
     """
@@ -75,8 +75,10 @@ def event_to_json(line_number: int, event: KernelEvent) -> dict[str, object]:
     Args:
         line_number: physical line of the log, from 1.
         event: the event found there.
+
     Returns:
-        Plain values, keys in the documented order; ``observed_at`` is ISO 8601 in UTC with Z, or None.
+        Plain values, keys in the documented order; ``observed_at`` is ISO 8601 in UTC with Z, or
+        None.
     """
     return {
         "line_number": line_number,

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from gpuwarden_kernel_log.event import LineContext
 from gpuwarden_kernel_log.vocabulary import Family, FaultClass, Severity
 
-__all__ = ["Finding", "Rule", "RuleSet", "TROUBLE", "plain_name", "to_pid"]
+__all__ = ["TROUBLE", "Finding", "Rule", "RuleSet", "plain_name", "to_pid"]
 
 # Words by which drivers mark a message as trouble.
 TROUBLE = re.compile(
-    r"fail|error|time(?:d )?-?out|\blost\b|cannot|can't|could not|unable|invalid|unexpected|unrecover"
-    r"|fatal|assert|abort|\bbad\b|corrupt|reset|stuck|hung|halt|violation|exception|not respond|denied",
+    r"fail|error|time(?:d )?-?out|\blost\b|cannot|can't|could not|unable|invalid|unexpected"
+    r"|unrecover"
+    r"|fatal|assert|abort|\bbad\b|corrupt|reset|stuck|hung|halt|violation|exception|not respond"
+    r"|denied",
     re.IGNORECASE,
 )
 

@@ -1,7 +1,8 @@
 """XIDs 144-150: the words of an NVLink 5 line, looked up in NVIDIA's decode table.
 
 A line reads ``145, RLW_REMAP Nonfatal XC1 i0 Link 10 (0x00000004 0x00000040 ...)``: unit, its own
-word for the severity, cross-containment, injected, link, then intrInfo, errorStatus and debug words.
+word for the severity, cross-containment, injected, link, then intrInfo, errorStatus and debug
+words.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ def nvlink5_decode(
         intr_info: first word.
         error_bits: second word; None if unknown.
         driver_version: picks the layout of intrInfo; None tries both.
+
     Returns:
         The row; of several error bits the gravest row, if each bit is known. None where nothing
         matches, a bit is unknown, or the two layouts disagree: an unknown fault is never fatal.

@@ -1,8 +1,8 @@
 """From a line of a kernel log to events. Total: any bytes in, never an exception out.
 
-A line without any of a few dozen words is dropped before anything is parsed, which is what makes long
-ordinary logs cheap. Every repetition in the rules is bounded and lines are cut to ``MAX_LINE``, so no
-input makes a rule run away.
+A line without any of a few dozen words is dropped before anything is parsed, which is what makes
+long ordinary logs cheap. Every repetition in the rules is bounded and lines are cut to
+``MAX_LINE``, so no input makes a rule run away.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = ["parse_events", "parse_line", "scan_lines"]
 RULE_SETS: tuple[RuleSet, ...] = (BUS_RULES, GPU_RULES, HOST_RULES, IO_RULES)
 _TOKENS = tuple(dict.fromkeys(token for rules in RULE_SETS for token in rules.tokens))
 _NO_CONTEXT = LineContext()
-# NVRM: The NVIDIA GPU 0000:3b:00.0 \n NVRM: (PCI ID: ...) installed in this system has \n NVRM: fallen off ...
+# NVRM: The NVIDIA GPU 0000:3b:00.0 \n NVRM: (PCI ID: ...) installed in this system has \n NVRM:
+# fallen off ...
 _NAMES_A_GPU = "NVRM: The NVIDIA GPU "
 _GPU_NAME_REACH = 4  # the driver's sentence is three lines long: nv-pci.c, open-gpu-kernel-modules
 
@@ -36,6 +37,7 @@ def parse_line(line: str | bytes, context: LineContext = _NO_CONTEXT) -> KernelE
     Args:
         line: one line of a kernel log in any wrapper; bytes need not be UTF-8.
         context: what the line does not say: zone, year, driver version.
+
     Returns:
         The event; None where the line is not recognised or has nothing to say.
     """
@@ -69,6 +71,7 @@ def scan_lines(
     Args:
         lines: physical lines, in order.
         context: as for :func:`parse_line`.
+
     Yields:
         Line number from 1, and an event; a line may yield several. A "fallen off the bus" whose
         address stands a line or two above, as the driver prints it, gets that address.

@@ -20,6 +20,7 @@ def canonical_pci(address: str) -> str | None:
 
     Args:
         address: four to eight hex digits of domain, bus, device and perhaps a function.
+
     Returns:
         The canonical form; a missing function is .0, leading zeros of a long domain are cut to four
         digits (a domain that needs five keeps them, or two devices would share a name). None where

@@ -40,6 +40,7 @@ def stated_recovery_action(text: str) -> RecoveryAction | None:
 
     Args:
         text: the message.
+
     Returns:
         The new action, by its words, else by its number; None where the line was cut short or names
         an action that we do not know. Words win: drivers renamed the texts, never their sense.

@@ -1,7 +1,7 @@
 """PCI Express error reporting: AER and DPC lines of any driver.
 
-Source: drivers/pci/pcie/aer.c, err.c and dpc.c of Linux; bits from PCI Express Base Specification 6.0,
-7.8.4.2 (uncorrectable) and 7.8.4.5 (correctable).
+Source: drivers/pci/pcie/aer.c, err.c and dpc.c of Linux; bits from PCI Express Base Specification
+6.0, 7.8.4.2 (uncorrectable) and 7.8.4.5 (correctable).
 """
 
 from __future__ import annotations
@@ -23,31 +23,40 @@ _BUS_ERROR = re.compile(
 # pcieport 0000:00:03.0: AER: Multiple Uncorrected (Fatal) error received: 0000:00:03.0
 # pcieport 0000:00:03.0: AER: Correctable error message received from 0000:3b:00.0
 _RECEIVED = re.compile(
-    r"AER: (?:Multiple )?(?P<kind>Correct\w{1,8}|Uncorrect\w{1,8})(?: \((?P<grade>[\w-]{1,12})\))? error ",
+    r"AER: (?:Multiple )?(?P<kind>Correct\w{1,8}"
+    r"|Uncorrect\w{1,8})(?: \((?P<grade>[\w-]{1,12})\))? error ",
     re.IGNORECASE,
 )
-#   device [8086:6f08] error status/mask=00004020/00000000      aer_status: 0x00001000, aer_mask: 0x0
+#   device [8086:6f08] error status/mask=00004020/00000000
+# aer_status: 0x00001000, aer_mask: 0x0
 _BITS = re.compile(
-    r"(?:error status/mask=|aer_status: 0x)(?P<bits>[0-9A-Fa-f]{8})(?:/|, aer_mask: 0x)(?P<mask>[0-9A-Fa-f]{8})?"
+    r"(?:error status/mask=|aer_status: 0x)(?P<bits>[0-9A-Fa-f]{8})(?:/"
+    r"|, aer_mask: 0x)(?P<mask>[0-9A-Fa-f]{8})?"
 )
 #    [12] Timeout        [ 0] RxErr        [ 5] SDES        [14] CmpltTO     (First)
 _BIT_LINE = re.compile(
     r"(?:: {1,8}|AER: {1,8}|^)\[ ?(?P<bit>\d{1,2})\] {1,2}(?P<name>[A-Z][\w ()/-]{2,40})"
 )
 _CORRECTABLE_NAMES = re.compile(
-    r"RxErr|Receiver Error|Bad ?TLP|Bad ?DLLP|Rollover|RELAY_NUM Rollover|Timeout|Replay Timer|NonFatalErr"
+    r"RxErr|Receiver Error|Bad ?TLP|Bad ?DLLP|Rollover|RELAY_NUM Rollover|Timeout|Replay Timer"
+    r"|NonFatalErr"
     r"|Advisory Non-?Fatal|CorrIntErr|Corrected Internal|HeaderOF|Header Log Overflow"
 )
 _UNCORRECTABLE_NAMES = re.compile(
-    r"DLP\b|Data Link Protocol|SDES|Surprise Down|TLP\b|Poison|FCP\b|Flow Control|Cmplt|Completion Timeout"
+    r"DLP\b|Data Link Protocol|SDES|Surprise Down|TLP\b|Poison|FCP\b|Flow Control|Cmplt"
+    r"|Completion Timeout"
     r"|Completer Abort|UnxCmplt|Unexpected Completion|RxOF|Receiver Overflow|MalfTLP|Malformed|ECRC"
-    r"|UnsupReq|Unsupported Request|ACSViol|ACS Violation|UncorrIntErr|Uncorrectable Internal|BlockedTLP"
+    r"|UnsupReq|Unsupported Request|ACSViol|ACS Violation|UncorrIntErr|Uncorrectable Internal"
+    r"|BlockedTLP"
     r"|MC Blocked|AtomicOp|TLPBlocked|TLP Prefix"
 )
-# AER: can't recover (no error_detected callback)   AER: device recovery failed   broadcast error_detected
+# AER: can't recover (no error_detected callback)   AER: device recovery failed
+# broadcast error_detected
 _RECOVERY = re.compile(
-    r"AER: (?:can't recover|device recovery|Root Port link has been reset|[\w ]{0,40}reset|[\w ]{0,40}disconnect)"
-    r"|broadcast (?:error_detected|mmio_enabled|slot_reset|resume) message|device has no AER-aware driver"
+    r"AER: (?:can't recover|device recovery|Root Port link has been reset|[\w ]{0,40}reset"
+    r"|[\w ]{0,40}disconnect)"
+    r"|broadcast (?:error_detected|mmio_enabled|slot_reset|resume) message"
+    r"|device has no AER-aware driver"
 )
 # pcieport 0000:00:03.0: DPC: containment event, status:0x1f01 source:0x0000
 _DPC = re.compile(r"DPC: (?:containment event|unmasked uncorrectable|ERR_\w{1,10} detected|RP PIO)")

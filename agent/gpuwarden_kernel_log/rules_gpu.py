@@ -24,7 +24,8 @@ _RECOVERY_XID = 154
 # NVRM: Xid (PCI:0000:3b:00): 79, pid=812, name=trainer, GPU has fallen off the bus.
 # NVRM: Xid (0000:3b:00): 13, ...    NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 31, ...
 _XID = re.compile(
-    r"(?P<nvrm>NVRM:? {0,4})?\bXid {0,2}\((?:PCI:)?(?P<pci>[0-9A-Fa-f][0-9A-Fa-fx:.]{3,19})[^()]{0,48}\)"
+    r"(?P<nvrm>NVRM:? {0,4})?\bXid {0,2}\((?:PCI:)?"
+    r"(?P<pci>[0-9A-Fa-f][0-9A-Fa-fx:.]{3,19})[^()]{0,48}\)"
     r" ?: ?(?P<code>\d{1,4})(?!\d)(?P<rest>.*)"
 )
 # pid=812, name=KMS thread, ...   pid='<unknown>', name=<unknown>, ...
@@ -32,19 +33,23 @@ _PID = re.compile(r"\bpid=['\"]?(\d{1,10})\b")
 _NAME = re.compile(r"\bname=('[^']{0,64}'|[^,]{1,64})")
 # nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore
 _SXID = re.compile(
-    r"(?:(?P<switch>nvidia-nvswitch\d{1,4}): {0,2})?\bSXid {0,2}\((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]{7,20})\)"
+    r"(?:(?P<switch>nvidia-nvswitch\d{1,4}): {0,2})?\bSXid {0,2}\((?:PCI:)?"
+    r"(?P<pci>[0-9A-Fa-f:.]{7,20})\)"
     r" ?: ?(?P<code>\d{1,6})(?!\d),? {0,4}(?P<rest>.*)"
 )
 _SXID_FATAL = re.compile(r"fatal\b", re.IGNORECASE)
 _SXID_NONFATAL = re.compile(r"non-?fatal\b", re.IGNORECASE)
 # Severity 1 Engine instance 37 Sub-engine instance 00    Data {0x00000010, ...}
 _SXID_DETAIL = re.compile(r"(?:Severity (?P<level>\d)|Data \{)")
-# [ERROR] [tid 12] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id 00000000:86:00.0
+# [ERROR] [tid 12] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id
+# 00000000:86:00.0
 _FABRIC_MANAGER = re.compile(
-    r"detected NVSwitch (?P<word>non-fatal|fatal) error (?P<code>\d{1,6})\b.{0,80}?pci bus id (?P<pci>[0-9A-Fa-f:.]{7,20})",
+    r"detected NVSwitch (?P<word>non-fatal"
+    r"|fatal) error (?P<code>\d{1,6})\b.{0,80}?pci bus id (?P<pci>[0-9A-Fa-f:.]{7,20})",
     re.IGNORECASE,
 )
-# NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.    NVRM: fallen off the bus and is not responding
+# NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.
+# NVRM: fallen off the bus and is not responding
 _LOST = re.compile(
     r"NVRM:? .{0,200}?(?:fallen off the bus|\bGPU (?:is |has been |was )?lost\b|GPU_IS_LOST)",
     re.IGNORECASE,
@@ -53,27 +58,35 @@ _LOST = re.compile(
 _SMI_LOST = re.compile(r"Unable to determine the device handle for (?:GPU|gpu) ?\d?")
 # nvidia 0000:3b:00.0: Unable to change power state from D3cold to D0, device inaccessible
 _INACCESSIBLE = re.compile(
-    r"nvidia [0-9A-Fa-f:.]{7,20}: .{0,80}(?:device inaccessible|config space inaccessible|Refused to change power)"
+    r"nvidia [0-9A-Fa-f:.]{7,20}: .{0,80}(?:device inaccessible|config space inaccessible"
+    r"|Refused to change power)"
 )
 # NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x62:0x40:2168)
 # NVRM: The NVIDIA probe routine failed for 1 device(s).
 _INIT_FAILED = re.compile(
-    r"NVRM:? .{0,120}?(?:RmInitAdapter|rm_init_adapter|NVIDIA probe routine failed|Cannot initialize GSP"
+    r"NVRM:? .{0,120}?(?:RmInitAdapter|rm_init_adapter|NVIDIA probe routine failed"
+    r"|Cannot initialize GSP"
     r"|None of the NVIDIA (?:devices|graphics adapters) were init)"
 )
-# nvidia: probe of 0000:3b:00.0 failed with error -1    nvidia 0000:3b:00.0: probe with driver nvidia failed
+# nvidia: probe of 0000:3b:00.0 failed with error -1
+# nvidia 0000:3b:00.0: probe with driver nvidia failed
 _PROBE_FAILED = re.compile(
-    r"nvidia(?:: probe of [0-9A-Fa-f:.]{7,20}| [0-9A-Fa-f:.]{7,20}: probe with driver nvidia) failed with error"
+    r"nvidia(?:: probe of [0-9A-Fa-f:.]{7,20}"
+    r"| [0-9A-Fa-f:.]{7,20}: probe with driver nvidia) failed with error"
 )
-# NVRM: loading NVIDIA UNIX ...   NVRM: GPU at PCI:0000:3b:00: GPU-<uuid>   NVRM: GPU Board Serial Number: 1
+# NVRM: loading NVIDIA UNIX ...   NVRM: GPU at PCI:0000:3b:00: GPU-<uuid>
+# NVRM: GPU Board Serial Number: 1
 _BANNER = re.compile(
-    r"NVRM:? {1,4}(?:loading NVIDIA|GPU(?: at)? (?:PCI:)?[0-9A-Fa-f:.]{7,20}: (?:GPU-[0-9A-Fa-f]|GPU serial|GPU is on Board)"
+    r"NVRM:? {1,4}(?:loading NVIDIA|GPU(?: at)? (?:PCI:)?[0-9A-Fa-f:.]{7,20}: (?:GPU-[0-9A-Fa-f]"
+    r"|GPU serial|GPU is on Board)"
     r"|GPU Board Serial|.{0,60}(?:Persistence mode is deprecated|cleanup successful))"
 )
-# NVRM:     -2    103  GSP_RM_ALLOC   0x0000000000000080 ...     NVRM: GPU4 RPC history (CPU -> GSP):
+# NVRM:     -2    103  GSP_RM_ALLOC   0x0000000000000080 ...
+# NVRM: GPU4 RPC history (CPU -> GSP):
 # NVRM: kflcnCoreDumpNondestructive_IMPL: TRACE: 08 = 0x1       NVRM:     RISC-V CSR State:
 _DUMP = re.compile(
-    r"NVRM:? (?: {1,8}|.{0,60}(?:RPC (?:event )?history|RPC buffer contains|TRACE:|CoreDump|crash dump|bug-report"
+    r"NVRM:? (?: {1,8}|.{0,60}(?:RPC (?:event )?history|RPC buffer contains|TRACE:|CoreDump"
+    r"|crash dump|bug-report"
     r"|\*{8,}))"
 )
 _NVRM = re.compile(r"NVRM:? {0,8}\S")
@@ -81,9 +94,11 @@ _NVRM = re.compile(r"NVRM:? {0,8}\S")
 _NVRM_NVLINK = re.compile(r"NVRM:? .{0,120}?nv_?link", re.IGNORECASE)
 # nvidia-nvlink: ... failed       nvidia-nvswitch0: ... error
 _NVLINK_DRIVER = re.compile(r"nvidia-nv(?:link|switch\d{0,4}): ")
-# nvidia-modeset: ERROR: GPU:0: ...    [drm:nv_drm_load [nvidia_drm]] *ERROR* ...    nvidia-uvm: ... failed
+# nvidia-modeset: ERROR: GPU:0: ...    [drm:nv_drm_load [nvidia_drm]] *ERROR* ...
+# nvidia-uvm: ... failed
 _SIBLING = re.compile(r"(?:nvidia-(?:modeset|uvm|drm|persistenced): |\[?drm.{0,60}nvidia.drm)")
-# nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing
+# nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further
+# processing
 _PEERMEM = re.compile(r"nvidia[-_]peermem")
 _PEERMEM_CALL = re.compile(r"nv_(?:get_p2p|mem|dma)\w*")
 #  _kgspRpcRecvPoll+0x650/0x820 [nvidia]   (a stack frame inside the call to the GSP)
@@ -258,7 +273,7 @@ def _nvrm_finding(
 
 
 def _sibling_drivers(text: str, context: LineContext) -> Finding | None:
-    """nvidia-nvlink, nvidia-nvswitch, nvidia-modeset, nvidia-uvm and nvidia-drm, when in trouble."""
+    """Trouble of nvidia-nvlink, nvidia-nvswitch, nvidia-modeset, nvidia-uvm or nvidia-drm."""
     link = _NVLINK_DRIVER.search(text)
     found = link or _SIBLING.search(text)
     if found is None or not TROUBLE.search(text, found.end()):

@@ -11,15 +11,20 @@ from gpuwarden_kernel_log.vocabulary import Family, FaultClass, Severity
 
 __all__ = ["HOST_RULES"]
 
-# EDAC MC1: 262 CE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0 (...)     EDAC MC0: UE page 0x1, ...
+# EDAC MC1: 262 CE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0 (...)
+# EDAC MC0: UE page 0x1, ...
 _EDAC = re.compile(r"EDAC (?:\w{1,24} )?(?:MC|DEVICE)\d{1,3}: (?:\d{1,9} )?(?P<kind>CE|UE)\b")
-# EDAC sbridge MC1: HANDLING MCE MEMORY ERROR    EDAC sbridge MC1: CPU 0: Machine Check Event: 0 Bank 7: c0
+# EDAC sbridge MC1: HANDLING MCE MEMORY ERROR
+# EDAC sbridge MC1: CPU 0: Machine Check Event: 0 Bank 7: c0
 _EDAC_MCE = re.compile(
-    r"EDAC \w{1,24} MC\d{1,3}: (?:HANDLING \w{1,8} (?:MEMORY )?ERROR|CPU \d|TSC |ADDR |MISC |PROCESSOR |SOCKET )"
+    r"EDAC \w{1,24} MC\d{1,3}: (?:HANDLING \w{1,8} (?:MEMORY )?ERROR|CPU \d|TSC |ADDR |MISC "
+    r"|PROCESSOR |SOCKET )"
 )
-# mce: [Hardware Error]: Machine check events logged     {1}[Hardware Error]: event severity: recoverable
+# mce: [Hardware Error]: Machine check events logged
+# {1}[Hardware Error]: event severity: recoverable
 _HARDWARE_ERROR = re.compile(r"(?:mce: |\{\d{1,9}\})?\[Hardware Error\]: ?")
-# CPU 3: Machine Check Exception: 4 Bank 5: be00000000800400      mce: Uncorrected hardware memory error in
+# CPU 3: Machine Check Exception: 4 Bank 5: be00000000800400
+# mce: Uncorrected hardware memory error in
 _MACHINE_CHECK = re.compile(
     r"CPU:? ?\d{1,5}: Machine Check(?: Exception| Event)?: {1,16}[0-9A-Fa-f]{1,16} Bank"
     r"|mce: Uncorrected|Machine check events logged|Memory failure: 0x[0-9A-Fa-f]{1,16}: "
@@ -37,22 +42,28 @@ _MCE_HEAD = re.compile(
 
 # watchdog: BUG: soft lockup - CPU#4 stuck for 23s! [python3:2254956]
 _SOFT_LOCKUP = re.compile(
-    r"(?:watchdog: |NMI watchdog: )?BUG: soft lockup.{0,60}?(?:\[(?P<process>[^\]]{1,32}):(?P<pid>\d{1,10})\])?$"
+    r"(?:watchdog: "
+    r"|NMI watchdog: )?BUG: soft lockup.{0,60}?(?:\[(?P<process>[^\]]{1,32}):(?P<pid>\d{1,10})\])?$"
 )
-# NMI watchdog: Watchdog detected hard LOCKUP on cpu 3   rcu: INFO: rcu_sched self-detected stall on CPU
+# NMI watchdog: Watchdog detected hard LOCKUP on cpu 3
+# rcu: INFO: rcu_sched self-detected stall on CPU
 # BUG: workqueue lockup - pool cpus=3 ...                Kernel panic - not syncing: Fatal exception
 _LOCKUP = re.compile(
     r"(?P<hard>(?:NMI )?[Ww]atchdog.{0,24}hard LOCKUP|Kernel panic - not syncing)"
-    r"|(?:rcu: )?(?:INFO: )?rcu\w{0,24}:? ?(?:self-)?detected (?:expedited )?stalls?|BUG: workqueue lockup"
+    r"|(?:rcu: )?(?:INFO: )?rcu\w{0,24}:? ?(?:self-)?detected (?:expedited )?stalls?"
+    r"|BUG: workqueue lockup"
     r"|rcu: rcu_\w{1,16} kthread starved"
 )
 # INFO: task kworker/3:1:1177 blocked for more than 120 seconds.
 _HUNG = re.compile(
-    r"(?:INFO: )?task (?P<process>[^\n]{1,32}?):(?P<pid>\d{1,10})(?: is)? blocked (?:on [^\n]{1,64} )?for more than \d"
+    r"(?:INFO: )?task (?P<process>[^\n]{1,32}?):(?P<pid>\d{1,10})(?: is)? blocked "
+    r"(?:on [^\n]{1,64} )?for more than \d"
 )
-# Out of memory: Killed process 812 (trainer) total-vm:5kB     Memory cgroup out of memory: Kill process 8 (x)
+# Out of memory: Killed process 812 (trainer) total-vm:5kB
+# Memory cgroup out of memory: Kill process 8 (x)
 _OOM_KILLED = re.compile(
-    r"(?:(?:Memory cgroup o|O)ut of memory(?: \(oom_kill_allocating_task\))?: ?)?Kill(?:ed)? process (?P<pid>\d{1,10})"
+    r"(?:(?:Memory cgroup o"
+    r"|O)ut of memory(?: \(oom_kill_allocating_task\))?: ?)?Kill(?:ed)? process (?P<pid>\d{1,10})"
     r"(?:,? ?\(?UID:? ?\d{1,10}\)?,?)? ?,? ?\((?P<process>.{1,64}?)\)"
 )
 # trainer invoked oom-killer: gfp_mask=0x201da, order=0, oom_score_adj=0

@@ -12,48 +12,62 @@ from gpuwarden_kernel_log.vocabulary import Family, FaultClass, Severity
 __all__ = ["IO_RULES"]
 
 # mlx5_core 0000:41:00.0 enp65s0f0np0: Link down     e1000e: eth0 NIC Link is Up 1000 Mbps
-# bond0: (slave eth0): link status definitely down   mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN
+# bond0: (slave eth0): link status definitely down
+# mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN
 _LINK = re.compile(
-    r"(?:\b(?P<dev>[\w.-]{1,32})[: ] ?(?:NIC )?Link (?:is )?|slave (?P<slave>[\w.-]{1,32})\)?:? link status (?:is )?definitely "
+    r"(?:\b(?P<dev>[\w.-]{1,32})[: ] ?(?:NIC )?Link (?:is )?"
+    r"|slave (?P<slave>[\w.-]{1,32})\)?:? link status (?:is )?definitely "
     r"|\b(?P<ib>mlx\d_\d{1,3}): Port:? \d{1,2} Link )(?P<word>down|up|init|armed|active)\b",
     re.IGNORECASE,
 )
 _NIC_DRIVER = re.compile(
-    r"\b(?:mlx[45](?:_core|_ib|_en|e)?\b|mlx5\w{1,40}|bnxt_(?:en|re)|i40e|ice|ixgbe|igb|ena|efa|irdma|hfi1|tg3|qede"
-    r"|be2net|ib_core|ib_ipoib|infiniband \w{1,16})(?=[: ])|NETDEV WATCHDOG|\w{1,16} \(\w{1,16}\): transmit queue"
+    r"\b(?:mlx[45](?:_core|_ib|_en|e)?\b|mlx5\w{1,40}|bnxt_(?:en|re)|i40e|ice|ixgbe|igb|ena|efa"
+    r"|irdma|hfi1|tg3|qede"
+    r"|be2net|ib_core|ib_ipoib|infiniband \w{1,16})(?=[: ])|NETDEV WATCHDOG"
+    r"|\w{1,16} \(\w{1,16}\): transmit queue"
 )
 _NIC_TROUBLE = re.compile(
-    r"health|\bsynd|assert_|insufficient power|unrecoverable|miss(?:ed)? count|unavailable|temperature|cable"
-    r"|module event|wasn't completed|transmit queue|event\[error\]|inaccessible|Refused to change power",
+    r"health|\bsynd|assert_|insufficient power|unrecoverable|miss(?:ed)? count|unavailable"
+    r"|temperature|cable"
+    r"|module event|wasn't completed|transmit queue|event\[error\]|inaccessible"
+    r"|Refused to change power",
     re.IGNORECASE,
 )
 _NIC_GRAVE = re.compile(
     r"unrecoverable|compromised|fatal|slot is unavailable|inaccessible|device removed",
     re.IGNORECASE,
 )
-# mlx5_core 0000:41:00.0: Port module event: module 1, Cable unplugged   ... available PCIe bandwidth, limited by
+# mlx5_core 0000:41:00.0: Port module event: module 1, Cable unplugged
+# ... available PCIe bandwidth, limited by
 _NIC_STATE = re.compile(
-    r"Cable (?:un)?plugged|available PCIe bandwidth, limited|(?<!in)sufficient power|recover\w* succe|health recovery flow",
+    r"Cable (?:un)?plugged|available PCIe bandwidth, limited|(?<!in)sufficient power"
+    r"|recover\w* succe|health recovery flow",
     re.IGNORECASE,
 )
 _NIC_BENIGN = re.compile(
     r"error correction|changing it to|Error: (?:0|none)\b|\bFEC\b", re.IGNORECASE
 )
-# mlx5_cmd_out_err:838:(pid 812): ACCESS_REG(0x805) op_mod(0x1) failed, status bad operation(0x2), ...
+# mlx5_cmd_out_err:838:(pid 812): ACCESS_REG(0x805) op_mod(0x1) failed, status bad operation(0x2),
+# ...
 _NIC_COMMAND = re.compile(r"mlx5_cmd_(?:out_err|check)|dump error cqe|op_mod\(")
 _NETDEV = re.compile(
-    r"[0-9A-Fa-f:.]{7,20} (?P<dev>[A-Za-z][\w.-]{1,31}): |WATCHDOG: (?P<watch>[\w.-]{1,32}) \(|\b(?P<ib>mlx[45]_\d{1,3})\b"
+    r"[0-9A-Fa-f:.]{7,20} (?P<dev>[A-Za-z][\w.-]{1,31}): |WATCHDOG: (?P<watch>[\w.-]{1,32}) \("
+    r"|\b(?P<ib>mlx[45]_\d{1,3})\b"
 )
 
-# nvme nvme2: I/O 0 QID 0 timeout, reset controller      nvme0n1: I/O Cmd(0x2) @ LBA 3, 8 blocks, I/O Error
+# nvme nvme2: I/O 0 QID 0 timeout, reset controller
+# nvme0n1: I/O Cmd(0x2) @ LBA 3, 8 blocks, I/O Error
 _NVME = re.compile(
     r"\b(?P<dev>nvme\d{1,3}(?:c\d{1,3})?(?:n\d{1,3}(?:p\d{1,3})?)?)\b|\bnvme [0-9A-Fa-f:.]{7,20}: "
 )
 _NVME_START = re.compile(r"(?:block |nvme )?nvme\d|nvme [0-9A-Fa-f:.]{7,20}: ")
 _NVME_TROUBLE = re.compile(
-    r"controller is down|not ready|Removing after|Disabling (?:device|controller)|no available path|power saving mode enabled"
-    r"|capacity change from [1-9]\d{0,20} to 0\b|resetting controller|Abort status|media error|critical warning"
-    r"|inaccessible|Refused to change power|I/O (?:Cmd|Error)|fail(?:ed|ing|ure)|time(?:d )?out|\berror\b",
+    r"controller is down|not ready|Removing after|Disabling (?:device|controller)"
+    r"|no available path|power saving mode enabled"
+    r"|capacity change from [1-9]\d{0,20} to 0\b|resetting controller|Abort status|media error"
+    r"|critical warning"
+    r"|inaccessible|Refused to change power|I/O (?:Cmd|Error)|fail(?:ed|ing|ure)|time(?:d )?out"
+    r"|\berror\b",
     re.IGNORECASE,
 )
 _NVME_GRAVE = re.compile(
@@ -64,7 +78,8 @@ _NVME_BENIGN = re.compile(
     r"error log page|error recovery timeout|Try \"nvme_core|failed to set APST", re.IGNORECASE
 )
 
-# blk_update_request: I/O error, dev nvme0n1, sector 0 op 0x0:(READ)      critical medium error, dev sda
+# blk_update_request: I/O error, dev nvme0n1, sector 0 op 0x0:(READ)
+# critical medium error, dev sda
 _BLOCK = re.compile(
     r"(?:\w{1,32}: )?(?:I/O error|critical \w{1,16}(?: \w{1,16})? error), dev (?P<dev>[\w.-]{1,64})"
     r"|Buffer I/O error on dev(?:ice)? (?P<buf>[\w.-]{0,64})"
@@ -72,30 +87,38 @@ _BLOCK = re.compile(
     r"|EXT[234]-fs \((?P<ext>[\w.-]{1,64})\): (?:I/O error|previous I/O error)"
     r"|XFS \((?P<xfs>[\w.-]{1,64})\): (?:metadata I/O error|log I/O error)"
     r"|md/raid\S{0,32}: Disk failure on (?P<md>[\w.-]{1,64})"
-    r"|sd [\d:]{7,16} ?: \[(?P<sd>sd\w{1,8})\] .{0,40}(?:FAILED Result|Medium Error|Unrecovered read)"
+    r"|sd [\d:]{7,16} ?: \[(?P<sd>sd\w{1,8})\] .{0,40}(?:FAILED Result|Medium Error"
+    r"|Unrecovered read)"
     r"|sd [\d:]{7,16} ?: rejecting I/O to (?:offline|dead) device"
     r"|ata\d{1,3}(?:\.\d\d)?: (?:failed command|exception Emask|error: \{|COMRESET failed)"
 )
-# EXT4-fs (md0): Remounting filesystem read-only     EXT4-fs error (device sda1): ext4_find_entry:1455: ...
+# EXT4-fs (md0): Remounting filesystem read-only
+# EXT4-fs error (device sda1): ext4_find_entry:1455: ...
 # XFS (dm-3): Filesystem has been shut down due to log error
 _FS = re.compile(
-    r"(?:(?:EXT[234]-fs|XFS|F2FS-fs) \((?P<dev>[\w.-]{1,64})\): )?(?:Remounting filesystem read-only"
-    r"|(?:Filesystem has been shut down|[Ss]hutting down filesystem|xfs_do_force_shutdown|log mount/recovery failed"
+    r"(?:(?:EXT[234]-fs|XFS"
+    r"|F2FS-fs) \((?P<dev>[\w.-]{1,64})\): )?(?:Remounting filesystem read-only"
+    r"|(?:Filesystem has been shut down|[Ss]hutting down filesystem|xfs_do_force_shutdown"
+    r"|log mount/recovery failed"
     r"|Corruption of in-memory data|Metadata corruption detected))"
-    r"|EXT[234]-fs error \(device (?P<err>[\w.-]{1,64})\)|Aborting journal on device (?P<jbd>[\w.-]{1,64})"
+    r"|EXT[234]-fs error \(device (?P<err>[\w.-]{1,64})\)"
+    r"|Aborting journal on device (?P<jbd>[\w.-]{1,64})"
     r"|JBD2: .{0,80}(?:[Ee]rror|abort)|BTRFS.{0,80}(?:forced readonly|Transaction aborted)"
 )
 # nfs: server fs01 not responding, still trying     nfs4_reclaim_open_state: Lock reclaim failed!
 _NFS = re.compile(
-    r"(?:nfs|lockd|NFS4?|RPC): {1,2}server (?P<dev>[^\n]{1,255}?) (?P<word>not responding|OK\b)(?P<how>, timed out)?"
+    r"(?:nfs|lockd|NFS4?|RPC): {1,2}server (?P<dev>[^\n]{1,255}?) (?P<word>not responding"
+    r"|OK\b)(?P<how>, timed out)?"
 )
 _NFS_STATE = re.compile(
     r"nfs4_reclaim_\w{1,32}: .{0,80}fail|NFS: (?:state manager|nfs4_\w{1,40}).{0,120}(?:fail|error)"
     r"|RPC: .{0,60}(?:timed out|connect error)|nfs: RPC call returned error"
 )
-#  nfs_wb_all+0x2c/0x190 [nfs]    rpc_wait_bit_killable+0x1e/0xa0 [sunrpc]    (frames of a hung task)
+#  nfs_wb_all+0x2c/0x190 [nfs]    rpc_wait_bit_killable+0x1e/0xa0 [sunrpc]
+# (frames of a hung task)
 _NFS_FRAME = re.compile(
-    r"\??\s{0,4}(?:nfs\w{1,60}|rpc_wait\w{1,40})\+0x[0-9a-f]{1,6}/0x[0-9a-f]{1,6} \[(?:nfs\w{0,8}|sunrpc)\]"
+    r"\??\s{0,4}(?:nfs\w{1,60}|rpc_wait\w{1,40})\+0x[0-9a-f]{1,6}/0x[0-9a-f]{1,6} \[(?:nfs\w{0,8}"
+    r"|sunrpc)\]"
 )
 
 

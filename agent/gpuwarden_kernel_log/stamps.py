@@ -17,17 +17,21 @@ SYSLOG = r"[^\W\d_]{3,5}\.? {1,2}\d{1,2} (?:\d{4} )?\d\d:\d\d:\d\d(?:[.,]\d{1,9}
 WEEKDAY = r"[^\W\d_]{2,4}\.? [^\W\d_]{3,5}\.? {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}"
 
 _ISO_PARTS = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))? ?(Z|UTC|GMT|[+-]\d\d:?\d\d)?\Z"
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))? ?(Z|UTC|GMT"
+    r"|[+-]\d\d:?\d\d)?\Z"
 )
 _SYSLOG_PARTS = re.compile(
-    r"([^\W\d_]{3})[^\W\d_]{0,2}\.? {1,2}(\d{1,2}) (?:(\d{4}) )?(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\Z"
+    r"([^\W\d_]{3})[^\W\d_]{0,2}\.? {1,2}(\d{1,2}) (?:(\d{4}) )?(\d\d):(\d\d):(\d\d)(?:[.,]"
+    r"(\d{1,9}))?\Z"
 )
 _WEEKDAY_PARTS = re.compile(
     r"\S+ ([^\W\d_]{3})[^\W\d_]{0,2}\.? {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})\Z"
 )
 _MONTHS = {
     name: number
-    for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
+    for number, name in enumerate(
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1
+    )
 }
 
 

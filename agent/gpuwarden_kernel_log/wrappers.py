@@ -92,7 +92,8 @@ _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     _rule(r"\d{1,6},\d{1,20},(?P<micros>\d{1,18}),[^;]{0,80};", _kmsg),
     # <4>1 2025-01-21T04:41:44.28Z node kernel - - - text   (RFC 5424)
     _rule(
-        rf"<\d{{1,3}}>\d (?P<time>{stamps.ISO}) (?P<host>\S{{1,255}}) kernel \S{{1,128}} \S{{1,32}} "
+        rf"<\d{{1,3}}>\d (?P<time>{stamps.ISO}) "
+        rf"(?P<host>\S{{1,255}}) kernel \S{{1,128}} \S{{1,32}} "
         r"(?:-|\[[^\]]{0,400}\]) ?(?:\ufeff)?",
         _time(stamps.from_iso),
     ),
@@ -107,7 +108,8 @@ _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     _rule(rf"\[(?P<time>{stamps.WEEKDAY})\]", _time(stamps.from_weekday)),
     # 10.0.0.7: kern: warning: [2026-04-22T21:27:51.29Z]:   (talosctl dmesg)
     _rule(
-        rf"(?:(?P<host>\S{{1,255}}): )?\w{{3,8}}: {{1,4}}{_LEVELS}: {{1,4}}\[(?P<time>{stamps.ISO})\]:",
+        rf"(?:(?P<host>\S{{1,255}}): )?\w{{3,8}}: {{1,4}}{_LEVELS}: {{1,4}}\["
+        rf"(?P<time>{stamps.ISO})\]:",
         _time(stamps.from_iso),
     ),
     # kern  :warn  :   (dmesg -x)
@@ -122,7 +124,8 @@ _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     ),
     # Jan 21 04:41:44 node kernel:   jan. 29 20:50:17 node kernel:   Jul 26 08:17:15 NVRM:
     _rule(
-        rf"(?P<time>{stamps.SYSLOG})(?: (?P<host>{_HOST})(?= (?:kernel|[\w./-]{{1,48}}\[\d{{1,10}}\])"
+        rf"(?P<time>{stamps.SYSLOG})(?: (?P<host>{_HOST})(?= (?:kernel"
+        rf"|[\w./-]{{1,48}}\[\d{{1,10}}\])"
         r": ?))?",
         _time(stamps.from_syslog),
     ),
@@ -146,12 +149,13 @@ _BOUNDARY = re.compile(
     rf"\n|\[ {{0,8}}\d{{1,9}}\.\d{{6}}\] |\[{stamps.WEEKDAY}\] |<\d{{1,3}}>\[ "
     rf"|NVRM: Xid \((?=PCI|[0-9A-Fa-f])|NVRM: GPU(?: at)? (?=PCI|[0-9A-Fa-f]{{4}})"
     r"|nvidia-nvswitch\d{1,3}: SXid"
-    rf"|(?<!\S){stamps.SYSLOG} (?=\S{{1,255}} kernel: )|(?<!\S){stamps.ISO} (?=\S{{1,255}} kernel: )"
+    rf"|(?<!\S){stamps.SYSLOG} (?=\S{{1,255}} kernel: )"
+    rf"|(?<!\S){stamps.ISO} (?=\S{{1,255}} kernel: )"
 )
 
 
 def decode_line(line: str | bytes) -> str:
-    """A physical line as text: cut to ``MAX_LINE``, bytes that are not UTF-8 replaced, no colours."""
+    """A physical line as text: cut to ``MAX_LINE``, non-UTF-8 bytes replaced, colours taken out."""
     if isinstance(line, bytes):
         text = line[:MAX_LINE].decode("utf-8", errors="replace")
     else:
@@ -167,6 +171,7 @@ def split_messages(text: str, context: LineContext) -> list[Message]:
     Args:
         text: a line as :func:`decode_line` leaves it.
         context: zone and year for stamps that lack them.
+
     Returns:
         At least one message; text without any message in it (words put in front of a wrapper) comes
         back as a message too, for the caller to find nothing in.
