@@ -1,7 +1,7 @@
 """Installs the built wheel beside exactly the dependencies that its metadata names, offline.
 
-The pinned packages of the running environment are linked, not downloaded: what the metadata fails to
-name is then missing in the fresh environment too.
+The pinned packages of the running environment are linked, not downloaded: what the metadata does
+not name is then missing in the fresh environment too.
 """
 
 from __future__ import annotations
