@@ -4,7 +4,7 @@
 catalogue answers ``xid_entry``, ``nvlink5_decode`` and ``stated_recovery_action``.
 """
 
-from gpuwarden_kernel_log.catalog import XidEntry, sxid_is_fatal, xid_codes, xid_entry
+from gpuwarden_kernel_log.catalog import SxidEntry, XidEntry, sxid_entry, xid_codes, xid_entry
 from gpuwarden_kernel_log.event import KernelEvent, LineContext, event_to_json
 from gpuwarden_kernel_log.nvlink5 import (
     NvLink5Row,
@@ -25,6 +25,7 @@ __all__ = [
     "NvLink5Words",
     "RecoveryAction",
     "Severity",
+    "SxidEntry",
     "XidEntry",
     "event_to_json",
     "nvlink5_decode",
@@ -33,7 +34,7 @@ __all__ = [
     "parse_nvlink5_words",
     "scan_lines",
     "stated_recovery_action",
-    "sxid_is_fatal",
+    "sxid_entry",
     "xid_codes",
     "xid_entry",
 ]

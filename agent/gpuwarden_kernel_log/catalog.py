@@ -13,7 +13,15 @@ from importlib.resources import files
 
 from gpuwarden_kernel_log.vocabulary import FaultClass, Severity
 
-__all__ = ["XidEntry", "acts_alone", "read_table", "sxid_is_fatal", "xid_codes", "xid_entry"]
+__all__ = [
+    "SxidEntry",
+    "XidEntry",
+    "acts_alone",
+    "read_table",
+    "sxid_entry",
+    "xid_codes",
+    "xid_entry",
+]
 
 _ALONE_ACTIONS = frozenset({"RESET_GPU", "RESTART_BM"})
 _ALONE_CLASSES = frozenset({FaultClass.MEMORY, FaultClass.BUS})
@@ -48,6 +56,25 @@ class XidEntry:
     acts_alone: bool
     fault_class: FaultClass
     applies_to: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SxidEntry:
+    """One row of the SXid catalogue.
+
+    Attributes:
+        code: the SXid.
+        name: what it means, in our words.
+        fatal: NVIDIA lists it as fatal.
+        fabric_wide: NVIDIA lists it as always fatal, to the whole fabric.
+        fault_class: part of the machine it points at.
+    """
+
+    code: int
+    name: str
+    fatal: bool
+    fabric_wide: bool
+    fault_class: FaultClass
 
 
 def acts_alone(
@@ -101,10 +128,10 @@ def xid_codes() -> tuple[int, ...]:
     return tuple(sorted(_xid_catalog()))
 
 
-def sxid_is_fatal(code: int) -> bool | None:
-    """Whether NVIDIA lists an SXid as fatal; None for a code outside the lists.
+def sxid_entry(code: int) -> SxidEntry | None:
+    """The catalogue row of an SXid; None for a code outside NVIDIA's lists, which is never fatal.
 
-    Used for lines that do not say Fatal or Non-fatal themselves. Unknown is never fatal.
+    Its ``fatal`` serves lines that do not say Fatal or Non-fatal themselves.
     Source: Fabric Manager user guide DU-09883-001, appendices D.4 to D.7.
     """
     return _sxid_catalog().get(code)
@@ -116,8 +143,17 @@ def _xid_catalog() -> dict[int, XidEntry]:
 
 
 @cache
-def _sxid_catalog() -> dict[int, bool]:
-    return {int(row["code"]): row["fatal"] != "no" for row in read_table("sxid_catalog.csv")}
+def _sxid_catalog() -> dict[int, SxidEntry]:
+    return {
+        int(row["code"]): SxidEntry(
+            code=int(row["code"]),
+            name=row["name"],
+            fatal=row["fatal"] != "no",
+            fabric_wide=row["fatal"] == "always",
+            fault_class=FaultClass(row["fault_class"]),
+        )
+        for row in read_table("sxid_catalog.csv")
+    }
 
 
 def _entry(row: dict[str, str]) -> XidEntry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpuwarden_kernel_log.catalog import acts_alone, sxid_is_fatal, xid_entry
+from gpuwarden_kernel_log.catalog import acts_alone, sxid_entry, xid_entry
 from gpuwarden_kernel_log.event import LineContext
 from gpuwarden_kernel_log.finding import TROUBLE, Finding, RuleSet, plain_name, to_pid
 from gpuwarden_kernel_log.nvlink5 import (
@@ -183,10 +183,11 @@ def _sxid(text: str, context: LineContext) -> Finding | None:
         return None
     code, rest = int(found["code"]), found["rest"]
     severity, echo, alone = _sxid_meaning(code, rest)
+    listed = sxid_entry(code)
     return Finding(
         family=Family.SXID,
         severity=severity,
-        fault_class=FaultClass.NVLINK,
+        fault_class=listed.fault_class if listed else FaultClass.NVLINK,
         start=found.start(),
         sxid=code,
         pci_bus_id=canonical_pci(found["pci"]),
@@ -209,7 +210,9 @@ def _sxid_meaning(code: int, rest: str) -> tuple[Severity, bool, bool]:
         return Severity.WARNING, False, False
     if _SXID_FATAL.match(rest):
         return Severity.CRITICAL, False, True
-    return (Severity.CRITICAL if sxid_is_fatal(code) else Severity.WARNING), False, False
+    listed = sxid_entry(code)
+    fatal = listed is not None and listed.fatal
+    return (Severity.CRITICAL if fatal else Severity.WARNING), False, False
 
 
 def _fabric_manager(text: str, context: LineContext) -> Finding | None:

@@ -15,9 +15,12 @@ __all__ = ["IO_RULES"]
 # bond0: (slave eth0): link status definitely down
 # mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN
 _LINK = re.compile(
-    r"(?:\b(?P<dev>[\w.-]{1,32})[: ] ?(?:NIC )?Link (?:is )?"
+    r"(?:\b(?P<dev>[\w.-]{1,32}): (?:NIC )?Link (?:is )?"
+    r"|\b(?P<nic>[\w.-]{1,32}) NIC Link (?:is )?"
     r"|slave (?P<slave>[\w.-]{1,32})\)?:? link status (?:is )?definitely "
-    r"|\b(?P<ib>mlx\d_\d{1,3}): Port:? \d{1,2} Link )(?P<word>down|up|init|armed|active)\b",
+    r"|\b(?P<bond>[\w.-]{1,32}): link status definitely "
+    r"|\b(?P<ib>mlx\d_\d{1,3}): Port:? \d{1,2} Link )(?P<word>down|up|init|armed|active)\b"
+    r"(?: for interface (?P<member>[\w.-]{1,32}))?",
     re.IGNORECASE,
 )
 _NIC_DRIVER = re.compile(
@@ -27,12 +30,16 @@ _NIC_DRIVER = re.compile(
     r"|\w{1,16} \(\w{1,16}\): transmit queue"
 )
 _NIC_TROUBLE = re.compile(
-    r"health|\bsynd|assert_|insufficient power|unrecoverable|miss(?:ed)? count|unavailable"
+    r"health|\bsynd|hw_id 0x|irisc_index|ext_synd|reporter_err|assert_|insufficient power"
+    r"|unrecoverable|miss(?:ed)? count|unavailable"
     r"|temperature|cable"
     r"|module event|wasn't completed|transmit queue|event\[error\]|inaccessible"
     r"|Refused to change power",
     re.IGNORECASE,
 )
+# mlx5_core 0000:41:00.0: assert_var[0] 0x00000000      ... hw_id 0x0000020d
+# (details of a health report)
+_NIC_DETAIL = re.compile(r"assert_(?:var|exit_ptr|callra)|hw_id 0x|irisc_index|ext_synd|fw_ver ")
 _NIC_GRAVE = re.compile(
     r"unrecoverable|compromised|fatal|slot is unavailable|inaccessible|device removed",
     re.IGNORECASE,
@@ -75,7 +82,8 @@ _NVME_GRAVE = re.compile(
     re.IGNORECASE,
 )
 _NVME_BENIGN = re.compile(
-    r"error log page|error recovery timeout|Try \"nvme_core|failed to set APST", re.IGNORECASE
+    r"error log page|error recovery timeout|timeout set to|Try \"nvme_core|failed to set APST",
+    re.IGNORECASE,
 )
 
 # blk_update_request: I/O error, dev nvme0n1, sector 0 op 0x0:(READ)
@@ -103,7 +111,8 @@ _FS = re.compile(
     r"|Corruption of in-memory data|Metadata corruption detected))"
     r"|EXT[234]-fs error \(device (?P<err>[\w.-]{1,64})\)"
     r"|Aborting journal on device (?P<jbd>[\w.-]{1,64})"
-    r"|JBD2: .{0,80}(?:[Ee]rror|abort)|BTRFS.{0,80}(?:forced readonly|Transaction aborted)"
+    r"|JBD2: .{0,80}(?:[Ee]rror|abort)"
+    r"|BTRFS(?: error|: error|.{0,80}(?:forced readonly|Transaction aborted))"
 )
 # nfs: server fs01 not responding, still trying     nfs4_reclaim_open_state: Lock reclaim failed!
 _NFS = re.compile(
@@ -122,6 +131,9 @@ _NFS_FRAME = re.compile(
 )
 
 
+_FS_GRAVE = re.compile(r"read-?only|shut(?:ting)? ?down|abort", re.IGNORECASE)
+
+
 def _nic_link(text: str, context: LineContext) -> Finding | None:
     found = _LINK.search(text)
     if found is None:
@@ -132,7 +144,7 @@ def _nic_link(text: str, context: LineContext) -> Finding | None:
         severity=Severity.ERROR if down else Severity.INFO,
         fault_class=FaultClass.NIC,
         pci_bus_id=find_pci(text),
-        device=found["dev"] or found["slave"] or found["ib"],
+        device=_first(found, "member", "dev", "nic", "slave", "ib", "bond"),
     )
 
 
@@ -150,7 +162,8 @@ def _nic_error(text: str, context: LineContext) -> Finding | None:
         fault_class=FaultClass.THERMAL if "emperature" in text else FaultClass.NIC,
         start=found.start(),
         pci_bus_id=find_pci(text),
-        device=(netdev["dev"] or netdev["watch"] or netdev["ib"]) if netdev else None,
+        device=_first(netdev, "dev", "watch", "ib") if netdev else None,
+        echo=_NIC_DETAIL.search(text) is not None,
     )
 
 
@@ -188,7 +201,7 @@ def _filesystem(text: str, context: LineContext) -> Finding | None:
         return None
     return Finding(
         family=Family.FS_READONLY,
-        severity=Severity.CRITICAL,
+        severity=Severity.CRITICAL if _FS_GRAVE.search(text) else Severity.ERROR,
         fault_class=FaultClass.STORAGE,
         start=found.start(),
         device=_first(found, "dev", "err", "jbd"),

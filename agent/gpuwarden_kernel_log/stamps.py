@@ -7,7 +7,16 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from gpuwarden_kernel_log.event import LineContext
 
-__all__ = ["ISO", "SYSLOG", "WEEKDAY", "from_epoch", "from_iso", "from_syslog", "from_weekday"]
+__all__ = [
+    "ISO",
+    "SYSLOG",
+    "WEEKDAY",
+    "from_epoch",
+    "from_iso",
+    "from_named_zone",
+    "from_syslog",
+    "from_weekday",
+]
 
 # 2025-01-21T04:41:44,283758+00:00   2025-01-21 04:41:44.28Z   2025-01-21T04:41:44+0100
 ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d))?"
@@ -43,6 +52,17 @@ def from_iso(text: str, context: LineContext) -> datetime | None:
     year, month, day, hour, minute, second = (int(parts[n]) for n in range(1, 7))
     zone = _offset(parts[8]) if parts[8] else context.timezone
     return _utc((year, month, day, hour, minute, second), parts[7], zone)
+
+
+def from_named_zone(text: str, zone: str, context: LineContext) -> datetime | None:
+    """UTC time of an ISO stamp followed by a zone's short name.
+
+    Short names are ambiguous, so the name only confirms the context's zone; None where it does not.
+    """
+    moment = from_iso(text, context)
+    if moment is None or context.timezone is None:
+        return None
+    return moment if moment.astimezone(context.timezone).tzname() == zone else None
 
 
 def from_syslog(text: str, context: LineContext) -> datetime | None:

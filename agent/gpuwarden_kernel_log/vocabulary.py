@@ -37,8 +37,8 @@ class Severity(StrEnum):
     """How serious one line is, taken alone.
 
     XIDs take theirs from the catalogue, where "fatal" is written ``critical``. SXids: the line's
-    own word, Fatal is ``critical`` and Non-fatal is ``warning``. 144-150: the decoded row. 154: what
-    its text states (NONE ``info``, DRAIN_P2P ``error``, reset, reboot and drain-and-reset
+    own word, Fatal is ``critical`` and Non-fatal is ``warning``. 144-150: the decoded row. 154:
+    what its text states (NONE ``info``, DRAIN_P2P ``error``, reset, reboot and drain-and-reset
     ``critical``). Other families: ``critical`` when the device or the file system is gone or data
     is lost, ``error`` when work failed, ``warning`` when the hardware or the kernel coped,
     ``info`` when the line is a detail of another one or tells of recovery. An unknown code is

@@ -18,6 +18,7 @@ from gpuwarden_kernel_log.event import LineContext
 
 __all__ = ["MAX_LINE", "Message", "decode_line", "split_messages"]
 
+_MAX_JSON = 65536  # a journald record carries some forty fields around its message
 MAX_LINE = 8192  # printk cuts a record at 1024 bytes (LOG_LINE_MAX); this leaves room for wrappers
 _MAX_PEELS = 12
 _MAX_MESSAGES = 64
@@ -75,8 +76,18 @@ def _host(state: Message, found: re.Match[str], context: LineContext) -> Message
     return replace(state, host=found.groupdict().get("host") or state.host)
 
 
+def _container(state: Message, found: re.Match[str], context: LineContext) -> Message:
+    moment = stamps.from_iso(found["time"], context)
+    return replace(state, observed_at=moment or state.observed_at, relayed=True)
+
+
+def _local_zone(state: Message, found: re.Match[str], context: LineContext) -> Message:
+    moment = stamps.from_named_zone(found["time"], found["zone"], context)
+    return replace(state, observed_at=moment or state.observed_at, host=found["host"])
+
+
 def _program(state: Message, found: re.Match[str], context: LineContext) -> Message:
-    return replace(state, host=found["host"] or state.host, relayed=True)
+    return replace(_host(state, found, context), relayed=True)
 
 
 def _nothing(state: Message, found: re.Match[str], context: LineContext) -> Message:
@@ -115,7 +126,13 @@ _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     # kern  :warn  :   (dmesg -x)
     _rule(rf"(?:kern|user|daemon|syslog) {{0,6}}: ?{_LEVELS} {{0,6}}:", _nothing),
     # 2025-01-21T04:41:44.28Z stdout F   (CRI)
-    _rule(rf"(?P<time>{stamps.ISO}) std(?:out|err) [FP] ", _time(stamps.from_iso)),
+    _rule(rf"(?P<time>{stamps.ISO}) std(?:out|err) [FP] ", _container),
+    # Tue 2025-01-21 04:41:44 CET node kernel:   (journalctl -o short-full)
+    _rule(
+        rf"[^\W\d_]{{2,4}}\.? (?P<time>{stamps.ISO}) (?P<zone>[A-Z]{{3,5}}) (?P<host>{_HOST})"
+        rf"(?= kernel: )",
+        _local_zone,
+    ),
     # Tue 2025-01-21 04:41:44 UTC node kernel:   2025-01-21T04:41:44+0000 node kernel:
     _rule(
         rf"\[?(?:[^\W\d_]{{2,4}}\.? )?(?P<time>{stamps.ISO})\]?(?: (?P<host>{_HOST})"
@@ -138,7 +155,7 @@ _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     # I0830 11:43:14.123456       1 log_monitor.go:159]   (klog of Kubernetes components)
     _rule(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,9}\d{1,9} [\w./-]{1,64}:\d{1,6}\] ", _program),
     # [pod/npd-x2x/npd]   MESSAGE=   (kubectl logs --prefix, journalctl -o verbose)
-    _rule(r"\[pod/[\w./-]{1,200}\] ", _nothing),
+    _rule(r"\[pod/[\w./-]{1,200}\] ", _program),
     _rule(r"MESSAGE=", _nothing),
     # > quoted mail,  - list item,  * item,  `code`,  "string",  [...] elision, grep's 12: or 12-
     _rule(r"(?:[>*`\"'|]|- |\[\.{3}\]|\d{1,7}[:-](?=[\[<]))", _nothing),
@@ -157,9 +174,10 @@ _BOUNDARY = re.compile(
 def decode_line(line: str | bytes) -> str:
     """A physical line as text: cut to ``MAX_LINE``, non-UTF-8 bytes replaced, colours taken out."""
     if isinstance(line, bytes):
-        text = line[:MAX_LINE].decode("utf-8", errors="replace")
+        most = _MAX_JSON if line.startswith(b"{") else MAX_LINE
+        text = line[:most].decode("utf-8", errors="replace")
     else:
-        text = line[:MAX_LINE]
+        text = line[: _MAX_JSON if line.startswith("{") else MAX_LINE]
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     return text.replace("\x00", "").rstrip()
@@ -178,7 +196,7 @@ def split_messages(text: str, context: LineContext) -> list[Message]:
     """
     state = Message(text)
     if text.startswith("{"):
-        state = _from_json(text) or state
+        state = _from_json(text) or Message(text[:MAX_LINE])
     messages: list[Message] = []
     rest = state.text
     while rest and len(messages) < _MAX_MESSAGES:
@@ -220,14 +238,14 @@ def _from_json(text: str) -> Message | None:
     body = _json_text(fields.get("MESSAGE", fields.get("log", fields.get("message"))))
     if body is None:
         return None
-    transport = fields.get("_TRANSPORT", fields.get("SYSLOG_IDENTIFIER", "kernel"))
+    by_kernel = fields.get("_TRANSPORT", fields.get("SYSLOG_IDENTIFIER")) == "kernel"
     host = fields.get("_HOSTNAME")
     return Message(
         text=body,
         observed_at=_json_time(fields),
         uptime_s=_json_uptime(fields),
         host=host if isinstance(host, str) else None,
-        relayed=transport != "kernel",
+        relayed=not by_kernel,
     )
 
 
