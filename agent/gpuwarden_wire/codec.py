@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import zlib
 from enum import StrEnum
 
@@ -14,6 +15,8 @@ from gpuwarden_wire.batches import Batch
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Largest batch, before and after decompression. A full node of 1,000 series takes about 10 kB."""
+
+_ZSTD_PIECE_BYTES = 256
 
 
 class Encoding(StrEnum):
@@ -58,6 +61,17 @@ def decode_batch(body: bytes) -> Batch:
         raise WireError(f"not a batch: {error}") from error
 
 
+def content_digest(batch: Batch) -> str:
+    """SHA-256, 64 hex digits, over what a batch says: its boot, tables and events.
+
+    Two deliveries of one sequence with equal digests are replays; with different ones a conflict.
+    Schemas, `more_events`, `shed` and `sent_at` belong to the delivery and may differ between them.
+    """
+    return hashlib.sha256(
+        _batch_encoder.encode((batch.boot_id, batch.tables, batch.events))
+    ).hexdigest()
+
+
 def compress(body: bytes, encoding: Encoding) -> bytes:
     """Compress a body for the network."""
     match encoding:
@@ -94,19 +108,35 @@ def _gunzip(body: bytes) -> bytes:
         content = decoder.decompress(body, MAX_BODY_BYTES + 1)
     except zlib.error as error:
         raise WireError(f"not gzip: {error}") from error
-    if not decoder.eof and len(content) <= MAX_BODY_BYTES:
+    if len(content) > MAX_BODY_BYTES:
+        return content
+    if not decoder.eof:
         raise WireError("gzip content is cut short")
+    if decoder.unused_data:
+        raise WireError("bytes after the end of the gzip content")
     return content
 
 
 def _unzstd(body: bytes) -> bytes:
+    decoder = zstandard.ZstdDecompressor(max_window_size=MAX_BODY_BYTES).decompressobj()
+    content: list[bytes] = []
+    produced = 0
     try:
-        with zstandard.ZstdDecompressor(max_window_size=MAX_BODY_BYTES).stream_reader(
-            body
-        ) as reader:
-            return reader.read(MAX_BODY_BYTES + 1)
+        # Input goes in small pieces, since decompressobj cannot be told a limit: one piece of
+        # 256 bytes yields at most some blocks of 128 KiB (zstd's block limit), never a bomb.
+        for start in range(0, len(body), _ZSTD_PIECE_BYTES):
+            if decoder.eof:
+                raise WireError("bytes after the end of the zstd content")
+            part = decoder.decompress(body[start : start + _ZSTD_PIECE_BYTES])
+            produced += len(part)
+            content.append(part)
+            if produced > MAX_BODY_BYTES:
+                break
     except zstandard.ZstdError as error:
         raise WireError(f"not zstd: {error}") from error
+    if produced <= MAX_BODY_BYTES and not decoder.eof:
+        raise WireError("zstd content is cut short")
+    return b"".join(content)
 
 
 def encode_json(value: msgspec.Struct) -> bytes:
