@@ -84,12 +84,15 @@ TRANSITIONS = MappingProxyType(
                 EntityState.HEALTHY,
             }
         ),
-        EntityState.DRAINING: frozenset({EntityState.IN_REPAIR, EntityState.HEALTHY}),
+        EntityState.DRAINING: frozenset(
+            {EntityState.IN_REPAIR, EntityState.PROBATION, EntityState.HEALTHY}
+        ),
         EntityState.IN_REPAIR: frozenset({EntityState.PROBATION}),
         EntityState.PROBATION: frozenset({EntityState.HEALTHY, EntityState.EXCLUDED}),
     }
 )
-"""Allowed changes. EXCLUDED -> HEALTHY is a revoke; leaving IN_REPAIR needs a passed check."""
+"""Allowed changes. EXCLUDED or DRAINING -> HEALTHY is a revoke, -> PROBATION follows evidence of
+recovery; leaving IN_REPAIR needs a passed check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +109,11 @@ class EntityRef:
     kind: EntityKind
     key: str
     node_id: str
+
+
+class Contact(StrEnum):
+    """Whether we hear from a node. Silence is our own plumbing's matter, never a hardware verdict."""
+
+    LIVE = "live"
+    SILENT = "silent"
+    NEVER = "never"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 
 
 class Plane(StrEnum):
@@ -42,7 +42,8 @@ class Signal:
         sentence: The evidence in words with numbers, fit for a page and a pager.
         numbers: Measured values by name.
         thresholds: Limits they were held against, by the same names.
-        detector: Name of the detector.
+        detector: Name of the detector; XIDs carry their code ("xid:79"), so that evidence is kept a
+            code.
         detector_version: Integer, raised on any change of its results.
         observed_at: Epoch seconds of the evidence.
         expires_at: Epoch seconds from when it counts no longer without renewal.
@@ -53,6 +54,10 @@ class Signal:
         application_possible: A program's bug can cause it: settles and is judged with job context.
         event_ids: Events behind it.
         boot_id: Boot in which it was seen, "" where it does not matter.
+        max_rung: Highest rung this evidence may support, however sure it is.
+        source: Where the fact was read ("kernel_log", "nvml", "sweep", "check"): the same XID from
+            two sources within 5 s is one occurrence.
+        count: Occurrences merged into it.
     """
 
     entity: EntityRef
@@ -74,6 +79,41 @@ class Signal:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     event_ids: tuple[str, ...] = ()
     boot_id: str = ""
+    max_rung: Rung = Rung.EXCLUDE
+    source: str = ""
+    count: int = 1
+
+
+class RecoveryKind(StrEnum):
+    """What speaks for recovery. That a sweep sees nothing never does."""
+
+    READING_CLEAR = "reading_clear"  # a fresh reading says so; must hold for the dwell
+    NEW_BOOT = "new_boot"  # another boot id; must stay clean for the dwell
+    CHECK_PASSED = "check_passed"  # an active check of the entity or its node passed
+    CHECK_AFTER_REPAIR = "check_after_repair"  # the same, while the entity was in repair
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A statement that a condition has ended.
+
+    Attributes:
+        entity: What it speaks about; a node's statement covers its GPUs, NICs and disks.
+        kind: What speaks for it.
+        at: Epoch seconds.
+        reason: In words.
+        detectors: Whose evidence it clears, empty for all.
+        boot_id: The new boot for NEW_BOOT, "" else.
+        author: "gpuwarden" or an operator's key name.
+    """
+
+    entity: EntityRef
+    kind: RecoveryKind
+    at: float
+    reason: str
+    detectors: frozenset[str] = frozenset()
+    boot_id: str = ""
+    author: str = "gpuwarden"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
-from gpuwarden_verdict.signals import Persistence
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.signals import Persistence, Plane
 
 
 class IncidentPhase(StrEnum):
@@ -16,7 +16,7 @@ class IncidentPhase(StrEnum):
 
     OPEN = "open"
     ACKNOWLEDGED = "acknowledged"
-    MITIGATED = "mitigated"
+    MITIGATED = "mitigated"  # all evidence has cleared; it must stay so for the dwell
     RESOLVED = "resolved"
 
 
@@ -49,6 +49,18 @@ class EvidenceItem:
         count: Occurrences.
         numbers: Latest measured values.
         event_ids: Latest events behind it, at most 20.
+        plane: Kind of evidence.
+        action: Recommended by it.
+        fault_class: Where it says the fault lies.
+        max_rung: Highest rung it may support.
+        echo: Follows from another fault.
+        application_possible: A program's bug can cause it.
+        boot_id: Boot in which it was last seen.
+        received_at: Epoch seconds when it was first noted here; settling counts from it.
+        cleared_at: Since when evidence of recovery holds, None while it stands.
+        flaps: How often it came back after it had cleared.
+        sources: Where the latest occurrence was read.
+        thresholds: Limits that the numbers were held against.
     """
 
     detector: str
@@ -63,6 +75,18 @@ class EvidenceItem:
     count: int
     numbers: Mapping[str, float]
     event_ids: tuple[str, ...]
+    plane: Plane = Plane.EVENTS
+    action: RecommendedAction = RecommendedAction.NONE
+    fault_class: FaultClass = FaultClass.UNKNOWN
+    max_rung: Rung = Rung.EXCLUDE
+    echo: bool = False
+    application_possible: bool = False
+    boot_id: str = ""
+    received_at: float = 0.0
+    cleared_at: float | None = None
+    flaps: int = 0
+    sources: tuple[str, ...] = ()
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +150,24 @@ class IncidentMove:
     author: str
     at: float
     evidence_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acquittal:
+    """What a revoke leaves behind, also after its incident is resolved.
+
+    Attributes:
+        entity: Target of the revoked decision.
+        fault_class: Class that may not decide again.
+        severity: Only a higher one may.
+        until: Epoch seconds.
+        by: Operator's key name.
+        reason: In the operator's words.
+    """
+
+    entity: EntityRef
+    fault_class: FaultClass
+    severity: Severity
+    until: float
+    by: str
+    reason: str

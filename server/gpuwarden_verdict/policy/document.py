@@ -117,3 +117,50 @@ class Decision:
     decided_at: float
     expires_at: float | None
     guard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionMove:
+    """A stored fact: a decision changed.
+
+    Attributes:
+        decision: The decision after the move.
+        before: Phase before, None where it was made now.
+        reason: Why, in words.
+        author: "gpuwarden" or the operator's key name.
+        at: Epoch seconds.
+    """
+
+    decision: Decision
+    before: DecisionPhase | None
+    reason: str
+    author: str
+    at: float
+
+
+class PinKind(StrEnum):
+    """A person's standing word about an entity; it outlasts acquittals and evidence."""
+
+    EXCLUDE = "exclude"
+    ALLOW = "allow"  # gpuwarden may advise, never exclude
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A person's pin.
+
+    Attributes:
+        entity: Target.
+        kind: exclude or allow.
+        by: Operator's key name.
+        reason: In the operator's words.
+        set_at: Epoch seconds.
+        expires_at: Epoch seconds, None for never.
+    """
+
+    entity: EntityRef
+    kind: PinKind
+    by: str
+    reason: str
+    set_at: float
+    expires_at: float | None = None

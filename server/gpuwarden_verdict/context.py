@@ -1,0 +1,133 @@
+"""What detectors may know besides the event or the windows: values, made by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_wire.events import Event, EventKind, GpuIdentity
+from gpuwarden_wire.metrics import EntityKind
+
+PAIRING_S = 5.0
+"""The same XID from NVML and from the kernel log within this time is one occurrence."""
+
+CHAIN_S = 30.0
+"""XID 154 belongs to the first cause within this time before or after; also how long a chain of
+faults is looked at as one."""
+
+BOOT_GRACE_S = 300.0
+"""After a boot, links train and devices appear one by one: NVSentinel#1701 flagged 214 nodes at
+planned reboots. Absence and link states are not judged in this time."""
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class RecentEvent:
+    """An event of this node, with the entity it was joined to."""
+
+    event: Event
+    ref: EntityRef
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What is known of the node an event came from.
+
+    Attributes:
+        node_id: The node.
+        boot_id: Boot of the batch that brought the event.
+        booted_at: Epoch seconds of that boot, None where unknown.
+        gpus: GPUs by PCI bus id (lower-case dddd:bb:dd.f).
+        recent: Events of this node within CHAIN_S, oldest first, the present one excluded.
+    """
+
+    node_id: str
+    boot_id: str
+    booted_at: float | None = None
+    gpus: Mapping[str, GpuIdentity] = field(default_factory=dict)
+    recent: tuple[RecentEvent, ...] = ()
+
+    def in_boot_grace(self, at: float) -> bool:
+        """Whether `at` (epoch seconds) is within BOOT_GRACE_S after the boot."""
+        return self.booted_at is not None and 0.0 <= at - self.booted_at < BOOT_GRACE_S
+
+
+@dataclass(frozen=True, slots=True)
+class FleetContext:
+    """What is known of the fleet at a sweep.
+
+    Attributes:
+        models: Product name by gpu_uuid.
+        pools: Pool name by node id.
+        gpus_expected: Expected GPUs by node id, from the inventory; overrides nothing that the
+            node itself reports as node_gpus_expected.
+        silent_nodes: Nodes not heard of: nothing is concluded from their last readings.
+        booted_at: Epoch seconds of the present boot by node id.
+        boot_ids: Present boot by node id.
+    """
+
+    models: Mapping[str, str] = _EMPTY
+    pools: Mapping[str, str] = _EMPTY
+    gpus_expected: Mapping[str, int] = field(default_factory=dict)
+    silent_nodes: frozenset[str] = frozenset()
+    booted_at: Mapping[str, float] = field(default_factory=dict)
+    boot_ids: Mapping[str, str] = _EMPTY
+
+
+def entity_of(event: Event, node: NodeContext) -> EntityRef:
+    """The entity an event speaks about, named uniquely over the fleet.
+
+    An event that names a GPU only by its PCI address is joined over the node's inventory; where the
+    address is not known there, it is the node's.
+    """
+    if event.pci_bus_id is not None and event.entity_kind in (EntityKind.NODE, EntityKind.GPU):
+        gpu = node.gpus.get(event.pci_bus_id)
+        if gpu is not None and not event.entity:
+            return EntityRef(EntityKind.GPU, gpu.gpu_uuid, node.node_id)
+    return entity_named(event.entity_kind, event.entity, node.node_id)
+
+
+def entity_named(kind: EntityKind, entity: str, node_id: str) -> EntityRef:
+    """The fleet-wide reference of an entity as a node's batch names it."""
+    if kind is EntityKind.NODE or not entity:
+        return EntityRef(EntityKind.NODE, node_id, node_id)
+    if kind is EntityKind.GPU:
+        return EntityRef(EntityKind.GPU, entity, node_id)
+    return EntityRef(kind, f"{node_id}/{entity}", node_id)
+
+
+def occurrences(event: Event, ref: EntityRef, recent: Sequence[RecentEvent]) -> int:
+    """How many new occurrences an event stands for, at least 0.
+
+    0 where the same XID on the same entity was already told by the other source (kernel log or
+    NVML) within PAIRING_S, else the event's own merged count.
+    """
+    if event.xid is None:
+        return event.count
+    for past in recent:
+        same = past.ref == ref and past.event.xid == event.xid and past.event.kind is not event.kind
+        if same and abs(past.event.observed_at - event.observed_at) <= PAIRING_S:
+            return 0
+    return event.count
+
+
+def remember(
+    recent: Sequence[RecentEvent], event: Event, ref: EntityRef
+) -> tuple[RecentEvent, ...]:
+    """The recent events with this one added and those older than CHAIN_S dropped."""
+    limit = event.observed_at - CHAIN_S
+    kept = [past for past in recent if past.event.observed_at >= limit]
+    return (*kept, RecentEvent(event, ref))
+
+
+def source_of(event: Event) -> str:
+    """Where a fact was read."""
+    return {
+        EventKind.KERNEL_LOG: "kernel_log",
+        EventKind.NVML_XID: "nvml",
+        EventKind.GPU_LOST: "nvml",
+        EventKind.CHECK_FAILED: "check",
+    }.get(event.kind, "agent")
