@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-long lint services lock clean
+.PHONY: demo test test-long lint services docs lock clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/gpuwarden demo $(ARGS)
@@ -23,6 +23,10 @@ lint: $(VENV)/.ready
 
 services:
 	@deploy/test_services.sh
+
+# Reference tables of docs/, from the registries.
+docs: $(VENV)/.ready
+	$(BIN)/python docs/generate.py
 
 # Pins with hashes for every supported Python, without index addresses. Needs uv on PATH.
 lock:
