@@ -125,17 +125,17 @@ def _unzstd(body: bytes) -> bytes:
         # Input goes in small pieces, since decompressobj cannot be told a limit: one piece of
         # 256 bytes yields at most some blocks of 128 KiB (zstd's block limit), never a bomb.
         for start in range(0, len(body), _ZSTD_PIECE_BYTES):
-            if decoder.eof:
-                raise WireError("bytes after the end of the zstd content")
             part = decoder.decompress(body[start : start + _ZSTD_PIECE_BYTES])
             produced += len(part)
             content.append(part)
-            if produced > MAX_BODY_BYTES:
+            if produced > MAX_BODY_BYTES or decoder.eof:
                 break
     except zstandard.ZstdError as error:
         raise WireError(f"not zstd: {error}") from error
     if produced <= MAX_BODY_BYTES and not decoder.eof:
         raise WireError("zstd content is cut short")
+    if decoder.eof and (decoder.unused_data or start + _ZSTD_PIECE_BYTES < len(body)):
+        raise WireError("bytes after the end of the zstd content")
     return b"".join(content)
 
 

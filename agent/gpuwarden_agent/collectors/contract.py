@@ -18,6 +18,21 @@ Emit = Callable[[Sequence[Event]], None]
 """Hands events over: they are on disk in the spool when it returns, and are flushed at once."""
 
 
+class PositionStore(Protocol):
+    """Keeps how far a follower has read, in one transaction with what it found there.
+
+    A follower that uses it neither loses nor doubles anything over a restart or a crash.
+    """
+
+    def load_position(self, follower: str) -> bytes | None:
+        """What was last committed under this name; None at the first start."""
+        ...
+
+    def commit_position(self, follower: str, position: bytes, events: Sequence[Event]) -> None:
+        """Store events and position together: both are on disk when it returns, or neither is."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Harvest:
     """What one call of a collector brought.
