@@ -1,0 +1,182 @@
+"""`gpuwarden-run -- COMMAND …`: start a command only where it may run, end it when that changes."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from gpuwarden_runtime.admission import Admission, Entry, ask_admission
+from gpuwarden_runtime.arguments import Arguments, UsageError, parse_arguments
+from gpuwarden_runtime.cache import SetCache
+from gpuwarden_runtime.client import Client
+from gpuwarden_runtime.config import RuntimeSettings, read_settings
+from gpuwarden_runtime.errors import SettingError
+from gpuwarden_runtime.exits import ExitCode
+from gpuwarden_runtime.feed import FeedState
+from gpuwarden_runtime.machine_file import write_hosts
+from gpuwarden_runtime.place import Place, covering, sentence
+from gpuwarden_runtime.process import Command, CommandNotStarted
+from gpuwarden_runtime.records import Exclusion
+from gpuwarden_runtime.watch import ExclusionWatch
+
+_FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The command ended by itself with this exit code."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """The command was stopped from the terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Excluded:
+    """The place became excluded."""
+
+    exclusions: tuple[Exclusion, ...]
+
+
+_News = _Ended | _Stopped | _Excluded
+
+
+def launch(argv: Sequence[str]) -> int:
+    """Run the launcher with these arguments; returns the exit code for the process."""
+    try:
+        arguments = parse_arguments(argv)
+        settings = read_settings()
+        client = Client(settings)
+    except (UsageError, SettingError) as error:
+        _say(str(error))
+        return ExitCode.USAGE
+    try:
+        return _launch(arguments, settings, client)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _launch(arguments: Arguments, settings: RuntimeSettings, client: Client) -> int:
+    cache = SetCache(settings.cache_folder, settings.url)
+    place = Place(arguments.node, arguments.gpus)
+    if arguments.hosts_in is not None and arguments.hosts_out is not None:
+        files = (arguments.hosts_in, arguments.hosts_out)
+        code = write_hosts(arguments, files, client, cache, _say)
+        if code is not None or not arguments.command:
+            client.close()
+            return code or 0
+    admission = ask_admission(place, settings.verdict_file, client, cache, time.time())
+    for warning in admission.warnings:
+        _say(warning)
+    refusal = _refusal(admission, place, arguments)
+    if refusal is not None:
+        client.close()
+        return refusal
+    return _run(arguments, place, client, cache)
+
+
+def _refusal(admission: Admission, place: Place, arguments: Arguments) -> ExitCode | None:
+    match admission.entry:
+        case Entry.ADMITTED:
+            return None
+        case Entry.UNANSWERED if arguments.strict:
+            _say(f"--strict: nobody can say whether {place.node} may be used; not starting")
+            return ExitCode.UNANSWERED
+        case Entry.UNANSWERED:
+            _say(f"nobody can say whether {place.node} may be used; starting all the same")
+            return None
+        case Entry.EXCLUDED:
+            _explain(admission.exclusions)
+            _say(f"not starting {arguments.command[0]} (as the {admission.source} says)")
+            return ExitCode.REFUSED
+
+
+def _run(arguments: Arguments, place: Place, client: Client, cache: SetCache) -> int:
+    news: queue.SimpleQueue[_News] = queue.SimpleQueue()
+    forwarder = _Forwarder()
+    for number in _FORWARDED:
+        signal.signal(number, forwarder)
+    try:
+        command = Command(
+            arguments.command,
+            on_end=lambda code: news.put(_Ended(code)),
+            on_stop=lambda: news.put(_Stopped()),
+        )
+    except CommandNotStarted as error:
+        _say(str(error))
+        client.close()
+        return ExitCode.NOT_FOUND if error.missing else ExitCode.NOT_EXECUTABLE
+    forwarder.command = command
+
+    def hear(state: FeedState) -> None:
+        exclusions = covering(place, state.exclusions.values())
+        if exclusions:
+            news.put(_Excluded(exclusions))
+
+    watch = ExclusionWatch(client, hear, _say, cache)
+    watch.start()
+    code = _follow(command, news, arguments.grace_s)
+    command.take_back_terminal()
+    if watch.stop():
+        client.close()  # else the thread still uses it; the process ends anyway
+    return code
+
+
+def _follow(command: Command, news: queue.SimpleQueue[_News], grace_s: float) -> int:
+    while True:
+        item = news.get()
+        match item:
+            case _Ended(code=code):
+                return code
+            case _Stopped():
+                command.stop_with()
+            case _Excluded(exclusions=exclusions):
+                _explain(exclusions)
+                _say(f"ending the command: SIGTERM now, SIGKILL after {grace_s:g} s")
+                if not command.end(grace_s):
+                    _say(f"the command did not end within {grace_s:g} s and was killed")
+                return ExitCode.ENDED
+
+
+class _Forwarder:
+    """Hands signals on to the command; before there is one they end the launcher.
+
+    Attributes:
+        command: Where they go.
+    """
+
+    def __init__(self) -> None:
+        self.command: Command | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.command is None:
+            raise SystemExit(128 + number)
+        self.command.forward(number)
+
+
+def _explain(exclusions: Sequence[Exclusion]) -> None:
+    for item in exclusions:
+        _say(sentence(item))
+        if item.decision_id:
+            _say(f"to take it back: gpuwarden decisions revoke {item.decision_id} --reason TEXT")
+
+
+def _say(text: str) -> None:
+    """Tell the user; standard output belongs to the command."""
+    sys.stderr.write(f"gpuwarden-run: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,280 @@
+"""What the REST routes answer, as typed values. Unknown fields are ignored: the API is additive."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+import msgspec
+
+from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
+
+Item = TypeVar("Item")
+
+
+class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+    """One page of a list.
+
+    Attributes:
+        items: In the order of the route.
+        next_cursor: Give it back for the next page; None on the last.
+    """
+
+    items: tuple[Item, ...]
+    next_cursor: str | int | None = None
+
+
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdicts of some or all nodes, all of one epoch."""
+
+    feed_id: str
+    epoch: int
+    issued_at: float
+    verdicts: tuple[NodeVerdict, ...]
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """A source that the agent cannot read: gpuwarden's own trouble, never a hardware verdict."""
+
+    source: str
+    reason: str = ""
+    since: float | None = None
+
+
+class GpuLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as listed with its node."""
+
+    gpu_uuid: str
+    index: int | None = None
+    pci_bus_id: str | None = None
+    model: str = ""
+    state: str = "unknown"
+    usable: Usable = Usable.UNKNOWN
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A node.
+
+    Attributes:
+        silent: True while its agent has not reported for longer than the server allows.
+        gpus_visible: GPUs that the driver shows now.
+        gpus_expected: How many there should be, None where nobody said.
+        trouble: Sources of the agent that cannot be read.
+    """
+
+    node_id: str
+    pool: str = ""
+    state: str = "unknown"
+    usable: Usable = Usable.UNKNOWN
+    agent_version: str | None = None
+    boot_id: str | None = None
+    last_seen_at: float | None = None
+    silent: bool = False
+    gpus_visible: int | None = None
+    gpus_expected: int | None = None
+    gpus: tuple[GpuLine, ...] = ()
+    trouble: tuple[Trouble, ...] = ()
+    open_incidents: int = 0
+
+
+class MissingReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a metric has no number."""
+
+    missing: str
+    reason: str = ""
+    age_s: float | None = None
+
+
+class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU with its latest readings."""
+
+    gpu_uuid: str
+    node_id: str = ""
+    serial: str = ""
+    pci_bus_id: str | None = None
+    index: int | None = None
+    model: str = ""
+    driver_version: str = ""
+    state: str = "unknown"
+    usable: Usable = Usable.UNKNOWN
+    readings: dict[str, float | MissingReading] = {}
+
+
+class EvidenceRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of evidence behind an incident."""
+
+    detector: str
+    sentence: str
+    score: float = 0.0
+    severity: str = "info"
+    persistence: str = ""
+    acts_alone: bool = False
+    first_at: float | None = None
+    last_at: float | None = None
+    count: int = 1
+    numbers: dict[str, float | None] = {}
+    event_ids: tuple[str, ...] = ()
+
+
+class IncidentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An incident."""
+
+    id: str
+    entity_kind: str = ""
+    entity: str = ""
+    node_id: str = ""
+    fault_class: str = "unknown"
+    severity: str = "info"
+    phase: str = "open"
+    why: str = ""
+    action: str = "none"
+    confidence: float | None = None
+    opened_at: float | None = None
+    updated_at: float | None = None
+    resolved_at: float | None = None
+    acquitted_until: float | None = None
+    evidence: tuple[EvidenceRecord, ...] = ()
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision."""
+
+    id: str
+    entity_kind: str = ""
+    entity: str = ""
+    node_id: str = ""
+    rung: str | int = ""
+    phase: str = ""
+    mode: str = ""
+    fault_class: str = "unknown"
+    reasons: tuple[str, ...] = ()
+    confidence: float | None = None
+    decided_by: str = ""
+    incident_id: str | None = None
+    policy_version: str = ""
+    model_version: str = ""
+    decided_at: float | None = None
+    expires_at: float | None = None
+    guard: str = ""
+
+
+class ContributionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One term of a risk's log-odds; `value` is None where the feature is missing."""
+
+    name: str
+    log_odds: float
+    plane: str | None = None
+    value: float | None = None
+
+
+class RiskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The learnt score of an entity."""
+
+    probability: float
+    fault_class: str = "unknown"
+    model_version: str = ""
+    contributions: tuple[ContributionRecord, ...] = ()
+
+
+class GateRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """May the learnt score act alone, and what is missing for it."""
+
+    open: bool
+    missing: tuple[str, ...] = ()
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything behind a verdict."""
+
+    entity: str
+    verdict: EntityVerdict
+    incidents: tuple[IncidentRecord, ...] = ()
+    decisions: tuple[DecisionRecord, ...] = ()
+    risk: RiskRecord | None = None
+    gate: GateRecord | None = None
+
+
+class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """One exclusion in force.
+
+    Attributes:
+        entity_kind: node, gpu, nic or disk.
+        entity: Its fleet-wide name.
+        node_id: Node that it sits in.
+        gpu_uuid: For GPUs.
+        since: Epoch seconds.
+        reason: One sentence.
+        decided_by: rule, score, operator:NAME or pin.
+    """
+
+    entity_kind: str
+    entity: str
+    node_id: str
+    gpu_uuid: str | None = None
+    pci_bus_id: str | None = None
+    gpu_index: int | None = None
+    rung: str | int = ""
+    since: float | None = None
+    reason: str = ""
+    decision_id: str | None = None
+    decided_by: str = ""
+    expires_at: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Name in the digest of a set: "entity_kind:entity"."""
+        return f"{self.entity_kind}:{self.entity}"
+
+
+class ExclusionSet(msgspec.Struct, frozen=True, kw_only=True):
+    """All exclusions in force at one epoch of one feed."""
+
+    feed_id: str
+    epoch: int
+    count: int
+    digest: str
+    exclusions: tuple[Exclusion, ...]
+    would_exclude: tuple[Exclusion, ...] = ()
+
+
+class ExclusionChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the set as the stream sends it; count and digest are those after the change."""
+
+    feed_id: str
+    epoch: int
+    count: int
+    digest: str
+    added: tuple[Exclusion, ...] = ()
+    removed: tuple[Exclusion, ...] = ()
+
+
+class Role(StrEnum):
+    """What a key may do."""
+
+    AGENT = "agent"
+    READER = "reader"
+    RUNTIME = "runtime"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A key; `key` itself is there once, in the answer that made it."""
+
+    id: str
+    role: Role
+    node: str | None = None
+    name: str = ""
+    key: str | None = None
+    created_at: float | None = None
+    last_used_at: float | None = None
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """Summary of the fleet; the parts not named here are read by the page."""
+
+    mode: str = ""
+    feed_id: str = ""
+    epoch: int = 0
+    version: str = ""
+    model: str | None = None
