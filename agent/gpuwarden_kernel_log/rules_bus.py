@@ -35,7 +35,7 @@ _BITS = re.compile(
 )
 #    [12] Timeout        [ 0] RxErr        [ 5] SDES        [14] CmpltTO     (First)
 _BIT_LINE = re.compile(
-    r"(?:: {1,8}|AER: {1,8}|^)\[ ?(?P<bit>\d{1,2})\] {1,2}(?P<name>[A-Z][\w ()/-]{2,40})"
+    r"(?:: {1,8}|AER: {1,8}|^)\[ ?(?P<bit>\d{1,2}) ?\] {1,2}(?P<name>[A-Z][\w ()/-]{2,40})"
 )
 _CORRECTABLE_NAMES = re.compile(
     r"RxErr|Receiver Error|Bad ?TLP|Bad ?DLLP|Rollover|RELAY_NUM Rollover|Timeout|Replay Timer"

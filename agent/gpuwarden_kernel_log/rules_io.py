@@ -126,8 +126,8 @@ _NFS_STATE = re.compile(
 #  nfs_wb_all+0x2c/0x190 [nfs]    rpc_wait_bit_killable+0x1e/0xa0 [sunrpc]
 # (frames of a hung task)
 _NFS_FRAME = re.compile(
-    r"\??\s{0,4}(?:nfs\w{1,60}|rpc_wait\w{1,40})\+0x[0-9a-f]{1,6}/0x[0-9a-f]{1,6} \[(?:nfs\w{0,8}"
-    r"|sunrpc)\]"
+    r"(?:\[<[0-9a-f]{8,16}>\] )?\??\s{0,4}(?:nfs\w{1,60}|rpc_wait\w{1,40})"
+    r"\+0x[0-9a-f]{1,6}/0x[0-9a-f]{1,6} \[(?:nfs\w{0,8}|sunrpc)\]"
 )
 
 

@@ -119,7 +119,7 @@ _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     _rule(rf"\[(?P<time>{stamps.WEEKDAY})\]", _time(stamps.from_weekday)),
     # 10.0.0.7: kern: warning: [2026-04-22T21:27:51.29Z]:   (talosctl dmesg)
     _rule(
-        rf"(?:(?P<host>\S{{1,255}}): )?\w{{3,8}}: {{1,4}}{_LEVELS}: {{1,4}}\["
+        rf"(?:(?P<host>\S{{1,255}}): )?\w{{3,8}}: {{1,8}}{_LEVELS}: {{1,8}}\["
         rf"(?P<time>{stamps.ISO})\]:",
         _time(stamps.from_iso),
     ),
