@@ -1,0 +1,1 @@
+"""Who may do what: keys, roles, the authorisation table and the audit."""

@@ -1,0 +1,64 @@
+"""/healthz, /readyz, /metrics: the truth about this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+
+from fastapi import APIRouter, Response
+
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.core.meters import Meters
+
+Probe = Callable[[], str | None]
+"""None where the part works, else why not."""
+
+# /readyz is open to everybody, so its probes, which write, run at most this often.
+PROBE_INTERVAL_S = 1.0
+
+
+class HealthBoard:
+    """Named probes of the server's parts."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._probes: dict[str, Probe] = {}
+        self._lock = Lock()
+        self._probed_at = float("-inf")
+        self._reasons: dict[str, str] = {}
+
+    def add_probe(self, part: str, probe: Probe) -> None:
+        """Register a part that must work for the server to be ready."""
+        self._probes[part] = probe
+
+    def reasons(self) -> Mapping[str, str]:
+        """Why the server is not ready, by part; empty when it is."""
+        with self._lock:
+            if self._clock.monotonic() - self._probed_at >= PROBE_INTERVAL_S:
+                answers = {part: probe() for part, probe in self._probes.items()}
+                self._reasons = {part: why for part, why in answers.items() if why is not None}
+                self._probed_at = self._clock.monotonic()
+            return dict(self._reasons)
+
+
+def health_router(board: HealthBoard, meters: Meters) -> APIRouter:
+    """Routes that need no key."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz", summary="The process answers")
+    async def healthz() -> dict[str, str]:
+        return {"state": "alive"}
+
+    @router.get("/readyz", summary="Every part works; 503 names those that do not")
+    def readyz(response: Response) -> dict[str, object]:
+        reasons = board.reasons()
+        if reasons:
+            response.status_code = 503
+        return {"state": "not_ready" if reasons else "ready", "reasons": reasons}
+
+    @router.get("/metrics", summary="Prometheus metrics of the server itself")
+    def metrics() -> Response:
+        body, content_type = meters.exposition()
+        return Response(body, media_type=content_type)
+
+    return router

@@ -1,0 +1,79 @@
+"""Every error answer as RFC 9457 problem details, whoever raised it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_wire.acknowledgement import Problem
+from gpuwarden_wire.codec import encode_json
+
+PROBLEM_TYPE = "application/problem+json"
+_log = structlog.get_logger(__name__)
+
+
+def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    """The HTTP answer of a problem."""
+    return Response(encode_json(problem), problem.status, headers, media_type=PROBLEM_TYPE)
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make every error of `app` a problem: ours, FastAPI's validation, 404, 405, and bugs."""
+
+    @app.exception_handler(ProblemError)
+    def _ours(request: Request, error: ProblemError) -> Response:
+        return problem_response(error.problem(), challenge_of(error.status))
+
+    @app.exception_handler(RequestValidationError)
+    def _validation(request: Request, error: RequestValidationError) -> Response:
+        return problem_response(_validation_problem(error).problem())
+
+    @app.exception_handler(HTTPException)
+    def _http(request: Request, error: HTTPException) -> Response:
+        return problem_response(_http_problem(request, error).problem(), dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    def _bug(request: Request, error: Exception) -> Response:
+        _log.error("request_failed", path=request.url.path, error=repr(error), exc_info=error)
+        return problem_response(internal_problem().problem())
+
+
+def challenge_of(status: int) -> dict[str, str]:
+    """The header that RFC 9110 11.6.1 asks for beside a 401."""
+    return {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+
+
+def internal_problem() -> ProblemError:
+    """What the caller sees of a bug of ours: nothing of its inside."""
+    return ProblemError(
+        500,
+        "internal",
+        "an unexpected error; it stands in the server's log",
+        "Try again; if it stays, report it with the server's log.",
+    )
+
+
+def _validation_problem(error: RequestValidationError) -> ProblemError:
+    places = [
+        f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()
+    ]
+    return ProblemError(
+        422, "invalid_value", "; ".join(places[:10]), "Correct these values; /docs has the form."
+    )
+
+
+def _http_problem(request: Request, error: HTTPException) -> ProblemError:
+    path = f"{request.method} {request.url.path}"
+    match error.status_code:
+        case 404:
+            return ProblemError(404, "not_found", f"nothing at {path}", "See /docs for the routes.")
+        case 405:
+            return ProblemError(405, "method_not_allowed", path, "See /docs for the methods.")
+        case status:
+            code = HTTPStatus(status).phrase.lower().replace(" ", "_")
+            return ProblemError(status, code, str(error.detail))

@@ -1,0 +1,1 @@
+"""What the fleet is made of: nodes, GPUs, slots."""

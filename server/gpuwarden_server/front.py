@@ -1,0 +1,133 @@
+"""The small ASGI front: routes too hot, or too long-lived, for FastAPI's routing.
+
+The front takes its routes before FastAPI sees them (routing and validation would cost ten times
+what taking a batch costs); everything else passes through. RAW_ROUTES is the one list of them: the
+OpenAPI document and the authorisation table are made from it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.core.problems import PROBLEM_TYPE, challenge_of
+from gpuwarden_wire.batches import CONTENT_TYPE
+from gpuwarden_wire.codec import encode_json
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class RawHandler(Protocol):
+    """Serves one raw route. A ProblemError raised before the answer began becomes a problem."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI call of type http."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RawRoute:
+    """A route that the front serves.
+
+    Attributes:
+        method: HTTP method.
+        path: Exact path.
+        operation: Its OpenAPI operation.
+    """
+
+    method: str
+    path: str
+    operation: Mapping[str, Any] = field(hash=False, compare=False)
+
+
+INGEST = RawRoute(
+    "POST",
+    "/v1/ingest",
+    {
+        "summary": "Take one batch of an agent",
+        "tags": ["ingest"],
+        "requestBody": {"required": True, "content": {CONTENT_TYPE: {}}},
+        "responses": {
+            "200": {"description": "Acknowledgement", "content": {"application/json": {}}},
+            "4XX": {"description": "Problem details", "content": {PROBLEM_TYPE: {}}},
+        },
+    },
+)
+EXCLUSION_STREAM = RawRoute(
+    "GET",
+    "/v1/exclusions/stream",
+    {
+        "summary": "Changes of the exclusion set as server-sent events, resumable",
+        "tags": ["exclusions"],
+        "parameters": [{"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}],
+        "responses": {"200": {"description": "Events", "content": {"text/event-stream": {}}}},
+    },
+)
+
+RAW_ROUTES = (INGEST, EXCLUSION_STREAM)
+
+
+class Front:
+    """ASGI middleware that serves the raw routes."""
+
+    def __init__(self, app: AsgiApp, handlers: Mapping[RawRoute, RawHandler]) -> None:
+        """Put the front before `app`.
+
+        Args:
+            app: What serves everything else.
+            handlers: One handler a raw route.
+        """
+        self._app = app
+        self._paths: dict[str, dict[str, RawHandler]] = {}
+        for route, handler in handlers.items():
+            self._paths.setdefault(route.path, {})[route.method] = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI call."""
+        methods = self._paths.get(scope["path"]) if scope["type"] == "http" else None
+        if methods is None:
+            await self._app(scope, receive, send)
+            return
+        handler = methods.get(scope["method"])
+        try:
+            if handler is None:
+                raise ProblemError(
+                    405, "method_not_allowed", f"{scope['method']} {scope['path']}", "See /docs."
+                )
+            await handler(scope, receive, send)
+        except ProblemError as error:
+            await send_problem(send, error)
+
+
+async def send_problem(send: Send, error: ProblemError) -> None:
+    """Answer with problem details."""
+    body = encode_json(error.problem())
+    await send_body(send, error.status, PROBLEM_TYPE, body, challenge_of(error.status))
+
+
+async def send_body(
+    send: Send,
+    status: int,
+    content_type: str,
+    body: bytes,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Answer with a whole body."""
+    lines = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
+    lines += [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": lines})
+    await send({"type": "http.response.body", "body": body})
+
+
+def header_of(scope: Scope, name: bytes) -> str | None:
+    """The first header `name` (lower case) of a request."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value).decode("latin-1")
+    return None

@@ -1,0 +1,1 @@
+"""The front door: batches in, acknowledgements out."""

@@ -1,0 +1,44 @@
+"""What the front door hands down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_wire.events import Event
+
+
+class EventFlag(StrEnum):
+    """What is unusual about a stored event. The event is kept and judged accordingly."""
+
+    BACKLOG = "backlog"  # read by the agent from an older boot or before its own start
+    HISTORY = "history"  # from a superseded spool: opens and closes as history, never acts
+    FUTURE = "future"  # observed_at, or the batch's sent_at, is ahead of the server's clock
+    UNKNOWN_BOOT = "unknown_boot"  # the batch's boot was never announced
+    MORE_EVENTS = "more_events"  # further batches wait behind: hold the node's decisions
+    UNRESOLVED = "unresolved"  # names a GPU that the node is not known to have: kept on the node
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event that is durable.
+
+    Attributes:
+        row: Order of arrival over the fleet; rises, never reused.
+        event: As the agent sent it.
+        ref: Entity it speaks about, after the join of pci_bus_id to the GPU; the node itself where
+            flagged UNRESOLVED.
+        node_id: Node that sent it.
+        boot_id: Boot that its batch was sealed in.
+        received_at: Server's UTC, epoch seconds.
+        flags: What is unusual about it.
+    """
+
+    row: int
+    event: Event
+    ref: EntityRef
+    node_id: str
+    boot_id: str
+    received_at: float
+    flags: frozenset[EventFlag] = frozenset()

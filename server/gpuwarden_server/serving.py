@@ -1,0 +1,112 @@
+"""Serving an ASGI app until a signal: one socket, one uvicorn, a bounded shutdown."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from gpuwarden_server.config import Settings
+from gpuwarden_server.core.errors import StartError
+
+# Agents of a big fleet connect at once after a restart; the kernel caps this at somaxconn.
+BACKLOG = 4096
+
+_log = structlog.get_logger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that tells long-lived streams to end as soon as it is told itself.
+
+    Without that, open event streams hold the shutdown until its timeout.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin the shutdown."""
+        self._on_stop()
+        await super().shutdown(sockets)
+
+
+def bind_socket(settings: Settings) -> socket.socket:
+    """The listening socket.
+
+    Raises:
+        StartError: The address cannot be had; names it.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise StartError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+            "Stop what uses the port, or set GPUWARDEN_HOST and GPUWARDEN_PORT.",
+        ) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def serve(
+    app: FastAPI, listener: socket.socket, settings: Settings, on_stop: Callable[[], None]
+) -> bool:
+    """Serve until SIGTERM or SIGINT, or until the app fails to start.
+
+    Args:
+        app: What to serve.
+        listener: Bound socket; closed at the end.
+        settings: Timeouts.
+        on_stop: Called on the event loop when the shutdown begins.
+
+    Returns:
+        True where the app had started.
+    """
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        backlog=BACKLOG,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # uvicorn's default of 5 s closes connections under agents that report each 5 s.
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=settings.shutdown_grace_s,
+    )
+    server = _Server(config, on_stop)
+    _absorb_signals()
+    host, port = listener.getsockname()[:2]
+    _log.info("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    # uvicorn leaves by SystemExit where the app fails to start; it has logged why.
+    with listener, contextlib.suppress(SystemExit):
+        server.run(sockets=[listener])
+    return server.started
+
+
+def _absorb_signals() -> None:
+    """Make the signal that uvicorn raises again after its shutdown end nothing.
+
+    uvicorn restores the former handlers and re-raises what it caught, so that the default would
+    end the process with -15 although all went well. Only the main thread may set handlers.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for caught in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(caught, _ignore)
+
+
+def _ignore(signum: int, frame: FrameType | None) -> None:
+    """Nothing more to do: the shutdown is over."""

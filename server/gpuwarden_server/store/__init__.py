@@ -1,0 +1,1 @@
+"""The two SQLite files and the threads that write them."""

@@ -1,0 +1,10 @@
+"""All tables: importing this module fills STATE and HISTORY."""
+
+from __future__ import annotations
+
+from gpuwarden_server.store import tables_fleet, tables_judging
+from gpuwarden_server.store.base import HISTORY, STATE
+
+__all__ = ["HISTORY", "STATE", "TABLE_MODULES"]
+
+TABLE_MODULES = (tables_fleet, tables_judging)

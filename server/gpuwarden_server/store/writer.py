@@ -1,0 +1,152 @@
+"""The one thread that writes a database file, with group commit."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Lock, Thread
+from typing import Any, TypeVar
+
+import structlog
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from gpuwarden_server.core.errors import ServerError
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+class WriteFailed(ServerError):
+    """The transaction of a whole group was rolled back (disk full, I/O error, writer closed)."""
+
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    run: Callable[[Connection], Any]
+    future: Future[Any]
+
+
+class Writer:
+    """Runs functions in transactions of one file, in the order of `submit`, in its own thread.
+
+    Functions that wait together share one commit: a group takes what is queued until the queue is
+    empty or `window_s` has passed, so an idle writer commits at once and a busy one never holds an
+    answer longer than the window and one commit. Each function runs in a savepoint of its own: one
+    that raises undoes only itself, and its future carries the exception. A future is done only
+    after the commit (with synchronous FULL: after the sync).
+    """
+
+    def __init__(self, name: str, engine: Engine, window_s: float) -> None:
+        """Make a writer; `start` makes it run.
+
+        Args:
+            name: Names the thread and the log events.
+            engine: A `writing_engine`.
+            window_s: Longest time that a group stays open, seconds.
+        """
+        self._name = name
+        self._engine = engine
+        self._window_s = window_s
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = Thread(target=self._run, name=f"writer-{name}", daemon=True)
+        self._lock = Lock()
+        self._closed = False
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def submit(self, run: Callable[[Connection], T]) -> Future[T]:
+        """Queue `run`; its result comes after the commit.
+
+        The future fails with what `run` raised, or with WriteFailed where the group was lost.
+        """
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                future.set_exception(WriteFailed(f"the writer of {self._name} is closed"))
+            else:
+                self._jobs.put(_Job(run, future))
+        return future
+
+    def call(self, run: Callable[[Connection], T], timeout_s: float = 30.0) -> T:
+        """`submit` and wait; never from the event loop or from inside a job."""
+        return self.submit(run).result(timeout_s)
+
+    def close(self) -> None:
+        """Write what is queued, then end the thread."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._jobs.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._engine.dispose()
+
+    def _run(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            if not self._write_group(job):
+                return
+
+    def _write_group(self, first: _Job) -> bool:
+        """Write one group; False when the writer was told to close."""
+        done: list[tuple[_Job, Any]] = []
+        jobs = [first]
+        goes_on = True
+        try:
+            with self._engine.begin() as connection:
+                deadline = time.monotonic() + self._window_s
+                job: _Job | None = first
+                while job is not None:
+                    self._write_one(connection, job, done)
+                    job, goes_on = self._next(deadline)
+                    if job is not None:
+                        jobs.append(job)
+        except SQLAlchemyError as error:
+            _log.error("write_failed", database=self._name, jobs=len(jobs), error=str(error))
+            for job in jobs:
+                _fail(job.future, WriteFailed(f"{self._name}: {error}"))
+            return goes_on
+        for job, result in done:
+            job.future.set_result(result)
+        return goes_on
+
+    def _next(self, deadline: float) -> tuple[_Job | None, bool]:
+        if time.monotonic() >= deadline:
+            return None, True
+        try:
+            job = self._jobs.get_nowait()
+        except queue.Empty:
+            return None, True
+        return job, job is not None
+
+    def _write_one(self, connection: Connection, job: _Job, done: list[tuple[_Job, Any]]) -> None:
+        if not job.future.set_running_or_notify_cancel():
+            return
+        try:
+            with connection.begin_nested():
+                result = job.run(connection)
+        except Exception as error:
+            _fail(job.future, error)
+            return
+        done.append((job, result))
+
+
+def _fail(future: Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
