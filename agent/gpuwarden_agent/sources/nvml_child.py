@@ -1,0 +1,114 @@
+"""The process that calls NVML: `python -m gpuwarden_agent.sources.nvml_child`.
+
+Requests come in on standard input, reports go out on what was standard output; whatever a library
+prints there goes to standard error. It ends between calls: on an End, at the end of its input, on
+SIGTERM, or when NVML has to be initialised afresh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import mmap
+import os
+import signal
+import sys
+from threading import Lock, Thread
+
+from gpuwarden_agent.sources import nvml_codes as codes
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError
+from gpuwarden_agent.sources.nvml_events import XidWatch
+from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot
+from gpuwarden_agent.sources.nvml_frames import (
+    Ask,
+    Ready,
+    Refused,
+    Report,
+    read_request,
+    write_frame,
+)
+from gpuwarden_agent.sources.nvml_roster import Roster
+
+EXIT_OK = 0
+EXIT_REFUSED = 3
+
+
+class Reporter:
+    """Writes reports of both threads, one frame at a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = Lock()
+
+    def send(self, report: Report) -> None:
+        """Write one report; the agent gone is the end of this process."""
+        with self._lock:
+            try:
+                write_frame(self._descriptor, report)
+            except OSError:
+                leave(EXIT_OK)
+
+
+def leave(code: int) -> None:
+    """End at once, without nvmlShutdown: that could hang, and the kernel closes what is open."""
+    os._exit(code)
+
+
+def serve(requests: int, reporter: Reporter, caller: Caller, watch: XidWatch) -> int:
+    """Initialise NVML and answer requests until the input ends; the exit code."""
+    try:
+        caller.call("nvmlInit")
+        driver_version = caller.call("nvmlSystemGetDriverVersion")
+    except CallError as error:
+        reporter.send(Refused(error.call, error.code))
+        return EXIT_REFUSED
+    reporter.send(Ready(driver_version))
+    Thread(target=watch.run, name="xid", daemon=True).start()
+    roster = Roster(caller)
+    watched = 0
+    while isinstance(request := read_request(requests), Ask):
+        try:
+            answer = roster.read(request.number, driver_version)
+        except CallError as error:
+            reporter.send(Refused(error.call, error.code))
+            return EXIT_REFUSED
+        if roster.version != watched:
+            watched = roster.version
+            watch.want(watched, roster.answering())
+        reporter.send(answer)
+    return EXIT_OK
+
+
+def load_library(path: str) -> int:
+    """Load NVML from `path`; pynvml then finds it by its soname. The code of the failure, or 0."""
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        sys.stderr.write(f"gpuwarden: {path} cannot be loaded: {error}\n")
+        return codes.LIBRARY_NOT_FOUND
+    return codes.SUCCESS
+
+
+def main() -> None:
+    """Run as a child of the agent."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--flight", type=int, required=True, help="descriptor of shared memory")
+    parser.add_argument("--library", help="path of libnvidia-ml.so.1")
+    options = parser.parse_args()
+    reports = os.dup(1)
+    os.dup2(2, 1)
+    memory = mmap.mmap(options.flight, FLIGHT_BYTES)
+    reporter = Reporter(reports)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent decides when to end
+    # Runs between bytecodes, that is when the call in flight has returned.
+    signal.signal(signal.SIGTERM, lambda *_: leave(EXIT_OK))
+    if options.library and (code := load_library(options.library)):
+        reporter.send(Refused("dlopen", code))
+        leave(EXIT_REFUSED)
+    caller = Caller(FlightRecorder(memory, Slot.POLL))
+    watch = XidWatch(Caller(FlightRecorder(memory, Slot.EVENTS)), reporter.send)
+    leave(serve(0, reporter, caller, watch))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The child's second thread: waits for XID events and sends each as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from ctypes import c_void_p, cast
+from threading import Lock
+from typing import Any
+
+from gpuwarden_agent.sources import nvml_codes as codes
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu
+from gpuwarden_agent.sources.nvml_frames import Report, Watch, Xid
+
+XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError, nvml.h
+WAIT_MS = 1000
+_PAUSE_S = 1.0
+_NO_INSTANCE = 0xFFFFFFFF  # "not a MIG instance", nvmlEventData_t
+
+
+class XidWatch:
+    """One event set over the GPUs that answer; set up anew when that set of GPUs changes.
+
+    A GPU that is lost makes the wait return at once, each time, so it is left out of the set.
+
+    Args:
+        caller: Makes the calls, with a slot of its own in shared memory.
+        send: Hands a report to the agent.
+    """
+
+    def __init__(self, caller: Caller, send: Callable[[Report], None]) -> None:
+        self._caller = caller
+        self._send = send
+        self._lock = Lock()
+        self._wanted: tuple[Gpu, ...] = ()
+        self._version = 0
+        self._last_counter = 0
+        self._gpus: dict[int, Gpu] = {}
+
+    def want(self, version: int, gpus: tuple[Gpu, ...]) -> None:
+        """Watch these GPUs from now on; called by the poll thread after each change."""
+        with self._lock:
+            self._version, self._wanted = version, gpus
+
+    def run(self) -> None:
+        """Watch for as long as the process lives."""
+        while True:
+            with self._lock:
+                version, gpus = self._version, self._wanted
+            if not gpus:
+                time.sleep(_PAUSE_S / 10)
+                continue
+            try:
+                self._watch(version, gpus)
+            except CallError as error:
+                self._send(Watch(0, error.code))
+                time.sleep(_PAUSE_S)
+
+    def _watch(self, version: int, gpus: tuple[Gpu, ...]) -> None:
+        event_set = self._caller.call("nvmlEventSetCreate")
+        try:
+            self._register(event_set, gpus)
+            while version == self._version:
+                self._wait(event_set)
+        finally:
+            self._caller.gpu_uuid = ""
+            self._caller.call("nvmlEventSetFree", event_set)
+
+    def _register(self, event_set: Any, gpus: tuple[Gpu, ...]) -> None:
+        self._gpus = {}
+        refused = codes.SUCCESS
+        for gpu in gpus:
+            self._caller.gpu_uuid = gpu.uuid
+            try:
+                handle = self._caller.call("nvmlDeviceGetHandleByPciBusId", gpu.bus_id)
+                self._caller.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, event_set)
+            except CallError as error:
+                refused = refused or error.code
+                continue
+            self._gpus[_address(handle)] = gpu
+        self._caller.gpu_uuid = ""
+        self._send(Watch(len(self._gpus), refused))
+        if not self._gpus:
+            time.sleep(_PAUSE_S)
+
+    def _wait(self, event_set: Any) -> None:
+        try:
+            event = self._caller.call(
+                "nvmlEventSetWait_v2", event_set, WAIT_MS, patience_s=WAIT_MS / 1000
+            )
+        except CallError as error:
+            if error.code == codes.TIMEOUT:
+                return
+            if error.code in codes.LOST:
+                # Until the poll thread has seen it too and asks for a set without this GPU.
+                time.sleep(_PAUSE_S)
+                return
+            raise
+        if event.eventType & XID_EVENT:
+            self._send(self._xid(event))
+
+    def _xid(self, event: Any) -> Xid:
+        gpu = self._gpus.get(_address(event.device))
+        micros = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        self._last_counter = max(self._last_counter + 1, micros)
+        return Xid(
+            uuid=gpu.uuid if gpu else "",
+            pci_bus_id=gpu.pci_bus_id if gpu else "",
+            code=event.eventData,
+            counter=self._last_counter,
+            observed_at=time.time(),
+            gpu_instance=_instance(event.gpuInstanceId),
+            compute_instance=_instance(event.computeInstanceId),
+        )
+
+
+def _address(handle: Any) -> int:
+    return cast(handle, c_void_p).value or 0
+
+
+def _instance(number: int) -> int | None:
+    return None if number == _NO_INSTANCE else number

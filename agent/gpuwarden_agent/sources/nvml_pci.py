@@ -1,0 +1,88 @@
+"""NVIDIA GPUs on the PCI bus and the NICs near them, read from sysfs; works without a driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuwarden_wire.readings import Reading, Unavailable
+
+_NVIDIA = "0x10de"
+_GPU_CLASSES = ("0x0302", "0x0300")  # PCI class codes: 3D controller, VGA controller
+
+
+class PciBus:
+    """The PCI bus of a node.
+
+    Vendor and class of an address are read once and remembered for as long as the address stays.
+
+    Args:
+        sys_root: Where sysfs is mounted.
+    """
+
+    def __init__(self, sys_root: Path) -> None:
+        self._devices = sys_root / "bus/pci/devices"
+        self._infiniband = sys_root / "class/infiniband"
+        self._is_gpu: dict[str, bool] = {}
+
+    def count_gpus(self) -> Reading:
+        """GPUs on the bus; Unavailable where sysfs shows no PCI bus.
+
+        A GPU bound to vfio-pci was handed to a virtual machine and is not this node's.
+        """
+        try:
+            present = [path.name for path in self._devices.iterdir()]
+        except FileNotFoundError:
+            return Unavailable("no_such_file")
+        except PermissionError:
+            return Unavailable("permission_denied")
+        except OSError:
+            return Unavailable("read_error")
+        former = self._is_gpu
+        self._is_gpu = {
+            name: former[name] if name in former else self._looks_like_gpu(name) for name in present
+        }
+        gpus = [name for name, is_gpu in self._is_gpu.items() if is_gpu]
+        return float(sum(self._driver(name) != "vfio-pci" for name in gpus))
+
+    def near_nics(self, pci_bus_id: str) -> tuple[str, ...]:
+        """InfiniBand ports "device/port" under the same PCI root as a GPU; () where unknown."""
+        root = self._root_of(self._devices / pci_bus_id)
+        if not root:
+            return ()
+        nics: list[str] = []
+        try:
+            for device in sorted(self._infiniband.iterdir()):
+                if self._root_of(device / "device") == root:
+                    ports = sorted(port.name for port in (device / "ports").iterdir())
+                    nics += [f"{device.name}/{port}" for port in ports]
+        except OSError:
+            return tuple(nics)
+        return tuple(nics)
+
+    def _looks_like_gpu(self, name: str) -> bool:
+        device = self._devices / name
+        return _read_word(device / "vendor") == _NVIDIA and _read_word(device / "class").startswith(
+            _GPU_CLASSES
+        )
+
+    def _driver(self, name: str) -> str:
+        try:
+            return (self._devices / name / "driver").readlink().name
+        except OSError:
+            return ""
+
+    @staticmethod
+    def _root_of(link: Path) -> str:
+        # /sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0 -> pci0000:16
+        try:
+            parts = link.resolve(strict=True).parts
+        except OSError:
+            return ""
+        return next((part for part in parts if part.startswith("pci") and ":" in part), "")
+
+
+def _read_word(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

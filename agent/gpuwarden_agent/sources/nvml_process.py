@@ -1,0 +1,315 @@
+"""The agent's side of the NVML child: starts it, asks it, and tells a hang from a death.
+
+The child is never killed: SIGKILL inside a driver call has frozen GPUs, and a child in an
+uninterruptible sleep would not end anyway. A second child is never started while one lives.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Condition, Thread
+from time import monotonic
+
+from gpuwarden_agent.sources.nvml import NvmlSettings, Poll, ProbeCondition, ProbeState
+from gpuwarden_agent.sources.nvml_codes import mend_of, reason_of
+from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, Flight, Slot, read_flight
+from gpuwarden_agent.sources.nvml_frames import (
+    Answer,
+    Ask,
+    End,
+    FrameError,
+    Ready,
+    Refused,
+    Request,
+    Watch,
+    Xid,
+    read_report,
+    write_frame,
+)
+
+_MODULE = "gpuwarden_agent.sources.nvml_child"
+_LOOK_EVERY_S = 0.1
+_CONFIRM_S = 1.0
+"""A hang or a silence is believed when two looks this far apart see the same call.
+
+An agent that was itself paused (SIGSTOP to the group, a frozen virtual machine) wakes up to calls
+that look old; a second later they have returned.
+"""
+_END_PATIENCE_S = 2.0
+
+
+@dataclass(slots=True)
+class _Child:
+    """One child process and what it said last."""
+
+    process: subprocess.Popen[bytes]
+    memory: mmap.mmap
+    started_at: float
+    ready: Ready | None = None
+    refused: Refused | None = None
+    answer: Answer | None = None
+    watch: Watch | None = None
+    asked: int = 0
+    asked_at: float = 0.0
+    ended: bool = False
+    asked_to_end: bool = False
+
+
+class NvmlProbeProcess:
+    """`NvmlProbe` over one child process.
+
+    Args:
+        settings: Settings.
+    """
+
+    def __init__(self, settings: NvmlSettings) -> None:
+        self._settings = settings
+        self._changed = Condition()
+        self._child: _Child | None = None
+        self._closed = False
+        self._number = 0
+        self._start_at = 0.0
+        self._pause_s = settings.restart_after_s
+        self._ended = ProbeCondition(ProbeState.STARTING)
+        self._xids: SimpleQueue[Xid] = SimpleQueue()
+        self._seen: dict[Slot, tuple[Flight, float]] = {}
+
+    def poll(self) -> Poll:
+        """Read all GPUs once; returns within `call_deadline_s`."""
+        deadline = monotonic() + self._settings.call_deadline_s
+        mine = 0
+        with self._changed:
+            self._start_where_due()
+            while (child := self._child) is not None and not child.ended:
+                if mine and child.answer is not None and child.answer.number == mine:
+                    return Poll(self._condition(), child.answer)
+                if child.ready is not None and child.asked == 0:
+                    mine = self._ask(child)
+                if monotonic() >= deadline or self._hopeless(child):
+                    break
+                self._changed.wait(_LOOK_EVERY_S)
+            return Poll(self._condition())
+
+    def condition(self) -> ProbeCondition:
+        """The present condition; does not wait."""
+        with self._changed:
+            return self._condition()
+
+    def next_xid(self, timeout_s: float) -> Xid | None:
+        """The next XID event, None where none came within `timeout_s` seconds."""
+        try:
+            return self._xids.get(timeout=timeout_s)
+        except Empty:
+            return None
+
+    def watch(self) -> Watch | None:
+        """How far XID events are watched; None before the child said so."""
+        with self._changed:
+            return self._child.watch if self._child is not None else None
+
+    def renew(self) -> None:
+        """End the child between calls, so that the next poll starts a new one.
+
+        Nothing happens while a poll is outstanding.
+        """
+        with self._changed:
+            child = self._child
+            if child is None or child.ended or child.asked:
+                return
+            self._ask_to_end(child)
+            self._changed.wait_for(lambda: child.ended, _END_PATIENCE_S)
+
+    def close(self) -> None:
+        """Ask the child to end and wait a moment; one inside a call is left to end by itself."""
+        with self._changed:
+            self._closed = True
+            child = self._child
+            if child is None or child.ended:
+                return
+            self._ask_to_end(child)
+            self._changed.wait_for(lambda: child.ended, _END_PATIENCE_S)
+
+    # Everything below runs with the lock held, `_follow` and `_take` excepted.
+
+    def _start_where_due(self) -> None:
+        busy = self._child is not None and not self._child.ended
+        if busy or self._closed or monotonic() < self._start_at:
+            return
+        memory_file = os.memfd_create("gpuwarden-nvml-flight")
+        try:
+            os.ftruncate(memory_file, FLIGHT_BYTES)
+            process = subprocess.Popen(
+                self._command(memory_file),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=(memory_file,),
+                start_new_session=True,  # Ctrl-C is for the agent
+            )
+            memory = mmap.mmap(memory_file, FLIGHT_BYTES)
+        except OSError as error:
+            self._child = None
+            self._end_with(ProbeState.EXITED, "nvml_child_not_started", str(error))
+            return
+        finally:
+            os.close(memory_file)
+        child = _Child(process, memory, monotonic())
+        self._child = child
+        self._seen = {}
+        Thread(target=self._follow, args=(child,), name="nvml-reports", daemon=True).start()
+
+    def _command(self, memory_file: int) -> list[str]:
+        command = [sys.executable, "-m", _MODULE, "--flight", str(memory_file)]
+        if self._settings.library_path is not None:
+            command += ["--library", str(self._settings.library_path)]
+        return command
+
+    def _ask(self, child: _Child) -> int:
+        self._number += 1
+        child.asked, child.asked_at = self._number, monotonic()
+        self._write(child, Ask(self._number))
+        return self._number
+
+    def _ask_to_end(self, child: _Child) -> None:
+        child.asked_to_end = True
+        self._write(child, End())
+        if child.process.stdin is not None:
+            child.process.stdin.close()
+
+    def _write(self, child: _Child, request: Request) -> None:
+        stdin = child.process.stdin
+        if stdin is None or stdin.closed:
+            return
+        try:
+            write_frame(stdin.fileno(), request)
+        except OSError:
+            return  # it ended; the reader of its reports finds out
+
+    def _follow(self, child: _Child) -> None:
+        """Take reports until the child ends; runs in a thread of its own."""
+        stdout = child.process.stdout
+        if stdout is None:
+            return
+        try:
+            while (report := read_report(stdout.fileno())) is not None:
+                self._take(child, report)
+        except (FrameError, OSError):
+            pass  # cut short: the child is ending, which the exit code tells better
+        # Closing our end lets a child that still writes end by itself.
+        stdout.close()
+        code = child.process.wait()
+        with self._changed:
+            child.ended = True
+            child.memory.close()
+            if child.process.stdin is not None:
+                child.process.stdin.close()
+            self._note_end(child, code)
+            self._changed.notify_all()
+
+    def _take(self, child: _Child, report: Ready | Refused | Answer | Xid | Watch) -> None:
+        with self._changed:
+            match report:
+                case Ready():
+                    child.ready = report
+                case Refused():
+                    child.refused = report
+                case Answer():
+                    child.answer = report
+                    child.asked = 0
+                case Watch():
+                    child.watch = report
+                case Xid():
+                    self._xids.put(report)
+            self._changed.notify_all()
+
+    def _note_end(self, child: _Child, code: int) -> None:
+        if child.asked_to_end:
+            self._start_at = 0.0
+            self._ended = ProbeCondition(ProbeState.STARTING)
+            return
+        if child.ready and monotonic() - child.started_at >= self._settings.restart_at_most_s:
+            self._pause_s = self._settings.restart_after_s
+        if child.refused is not None:
+            reason = f"nvml_{reason_of(child.refused.code)}"
+            self._end_with(ProbeState.UNAVAILABLE, reason, mend_of(child.refused.code))
+        else:
+            how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+            self._end_with(
+                ProbeState.EXITED,
+                "nvml_child_exited",
+                f"It ended {how} and is started again by itself; look at the agent's log",
+            )
+
+    def _end_with(self, state: ProbeState, reason: str, mend: str) -> None:
+        self._ended = ProbeCondition(state, reason=reason, mend=mend)
+        self._start_at = monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, self._settings.restart_at_most_s)
+
+    def _hopeless(self, child: _Child) -> bool:
+        """Waiting on for the answer makes no sense."""
+        if child.asked == 0 and child.ready is not None:
+            return False
+        return self._condition().state in (ProbeState.STUCK, ProbeState.STOPPED)
+
+    def _condition(self) -> ProbeCondition:
+        child = self._child
+        if self._closed:
+            return ProbeCondition(ProbeState.CLOSED)
+        if child is None or child.ended:
+            return self._ended
+        now = monotonic()
+        flight, steady_s = self._look(child, now)
+        age_s = max(0.0, now - flight.since) if flight.call else 0.0
+        state, reason, mend = self._judge(child, flight, age_s, steady_s)
+        return ProbeCondition(
+            state, flight.call, flight.gpu_uuid, age_s, flight.number, reason, mend
+        )
+
+    def _look(self, child: _Child, now: float) -> tuple[Flight, float]:
+        """The older call of the two threads, and for how long our looks saw that very call."""
+        looks: list[tuple[Flight, float]] = []
+        for slot in Slot:
+            flight = read_flight(child.memory, slot)
+            former, first_seen = self._seen.get(slot, (None, now))
+            if former != flight:
+                first_seen = now
+            self._seen[slot] = (flight, first_seen)
+            looks.append((flight, now - first_seen))
+        poll, events = looks
+        if events[0].call and events[0].since < min(now, poll[0].since if poll[0].call else now):
+            return events
+        return poll
+
+    def _judge(
+        self, child: _Child, flight: Flight, age_s: float, steady_s: float
+    ) -> tuple[ProbeState, str, str]:
+        pid = child.process.pid
+        if process_state(pid) in ("T", "t"):  # proc(5): stopped on a signal, stopped by a tracer
+            return ProbeState.STOPPED, "nvml_child_stopped", f"Continue it: kill -CONT {pid}"
+        steady = steady_s >= min(_CONFIRM_S, self._settings.stuck_after_s / 2)
+        if flight.call and age_s >= self._settings.stuck_after_s and steady:
+            return ProbeState.STUCK, "driver_stuck", "Look for blocked tasks in the kernel log"
+        waiting_since = child.asked_at if child.ready is not None else child.started_at
+        waiting = child.asked != 0 or child.ready is None
+        overdue = waiting and monotonic() - waiting_since >= self._settings.call_deadline_s
+        if overdue and not flight.call and steady:
+            return ProbeState.STOPPED, "nvml_child_silent", f"Look what process {pid} waits for"
+        if child.ready is None:
+            return ProbeState.STARTING, "", ""
+        return (ProbeState.BUSY if child.asked else ProbeState.READY), "", ""
+
+
+def process_state(pid: int) -> str:
+    """One-letter state of a process as in proc(5), "" where there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    except OSError:
+        return ""
+    # 4321 (python3) S 4320 …: the name may hold blanks and brackets, so count from its last bracket
+    return stat.rpartition(")")[2].split()[0] if ")" in stat else ""

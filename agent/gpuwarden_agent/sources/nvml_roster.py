@@ -1,0 +1,166 @@
+"""The GPUs that the child knows, found by PCI bus id and named by UUID.
+
+An index is never an identity: when a GPU is lost, the indices behind it may shift. Enumeration by
+index happens at start, when the driver's count differs from what is known, and once a minute;
+between these each GPU is looked up by its PCI bus id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from gpuwarden_agent.sources import nvml_codes as codes
+from gpuwarden_agent.sources.nvml_calls import (
+    QUERIES,
+    Caller,
+    CallError,
+    Gpu,
+    Readings,
+    read_group,
+)
+from gpuwarden_agent.sources.nvml_fields import read_fields, read_links
+from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer
+
+ENUMERATE_EVERY_S = 60.0
+
+
+def pci_address(info: Any) -> str:
+    """Canonical address dddd:bb:dd.f of an nvmlPciInfo_t; NVML speaks of function 0 only."""
+    return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
+
+
+@dataclass(slots=True)
+class Roster:
+    """Every GPU that this child has seen, lost and gone ones included.
+
+    Attributes:
+        caller: Makes the calls.
+        clock: Monotonic seconds.
+        gpus: By UUID.
+        unreachable: Codes of the indices without a handle at the last enumeration.
+        version: Rises when the set of answering GPUs changes.
+    """
+
+    caller: Caller
+    clock: Callable[[], float] = monotonic
+    gpus: dict[str, Gpu] = field(default_factory=dict)
+    unreachable: tuple[int, ...] = ()
+    version: int = 0
+    _enumerated_at: float | None = None
+    _answering: frozenset[str] = frozenset()
+
+    def read(self, number: int, driver_version: str) -> Answer:
+        """Read every GPU once.
+
+        Raises:
+            CallError: The driver does not even give a count.
+        """
+        self.caller.gpu_uuid = ""
+        count = self.caller.call("nvmlDeviceGetCount")
+        self._enumerate_where_due(count)
+        answers = tuple(self._read_gpu(gpu) for gpu in self.gpus.values())
+        answering = frozenset(answer.uuid for answer in answers if answer.code == codes.SUCCESS)
+        if answering != self._answering:
+            self._answering = answering
+            self.version += 1
+        return Answer(
+            number=number,
+            driver_version=driver_version,
+            count=count,
+            unreachable=self.unreachable,
+            gpus=answers,
+        )
+
+    def answering(self) -> tuple[Gpu, ...]:
+        """GPUs that answered at the last poll."""
+        return tuple(self.gpus[uuid] for uuid in sorted(self._answering))
+
+    def _enumerate_where_due(self, count: int) -> None:
+        now = self.clock()
+        if (
+            self._enumerated_at is None
+            or count != len(self.gpus)
+            or now - self._enumerated_at >= ENUMERATE_EVERY_S
+        ):
+            self._enumerated_at = now
+            self._enumerate(count)
+
+    def _enumerate(self, count: int) -> None:
+        unreachable: list[int] = []
+        for index in range(count):
+            self.caller.gpu_uuid = ""
+            try:
+                self._meet(index)
+            except CallError as error:
+                unreachable.append(error.code)
+        self.unreachable = tuple(unreachable)
+
+    def _meet(self, index: int) -> None:
+        handle = self.caller.call("nvmlDeviceGetHandleByIndex", index)
+        uuid = self.caller.call("nvmlDeviceGetUUID", handle)
+        self.caller.gpu_uuid = uuid
+        pci = self.caller.call("nvmlDeviceGetPciInfo", handle)
+        bus_id = pci.busId.decode("ascii", "replace")
+        known = self.gpus.get(uuid)
+        if known is not None and known.bus_id == bus_id:
+            known.index = index
+            return
+        gpu = Gpu(uuid, pci_address(pci), bus_id, index, handle)
+        gpu.forget_support(self.clock())
+        gpu.serial = self._text("nvmlDeviceGetSerial", handle)
+        gpu.model = self._text("nvmlDeviceGetName", handle)
+        gpu.vbios_version = self._text("nvmlDeviceGetVbiosVersion", handle)
+        self.gpus[uuid] = gpu
+
+    def _text(self, call: str, handle: Any) -> str:
+        try:
+            text: str = self.caller.call(call, handle)
+        except CallError as error:
+            if error.code in codes.LOST:
+                raise
+            return ""
+        return text
+
+    def _read_gpu(self, gpu: Gpu) -> GpuAnswer:
+        started = self.clock()
+        self.caller.gpu_uuid = gpu.uuid
+        readings = Readings()
+        code = codes.SUCCESS
+        try:
+            self._look_up(gpu)
+            if gpu.uuid not in self._answering:  # new, or back from a reset: counts restarted
+                gpu.forget_support(started)
+                gpu.link_errors.clear()
+            elif started >= gpu.forget_at:
+                gpu.forget_support(started)
+            self._read_all(gpu, readings)
+        except CallError as error:
+            code = error.code
+            readings = Readings()
+        return GpuAnswer(
+            uuid=gpu.uuid,
+            pci_bus_id=gpu.pci_bus_id,
+            index=gpu.index,
+            serial=gpu.serial,
+            model=gpu.model,
+            vbios_version=gpu.vbios_version,
+            code=code,
+            values=readings.values,
+            missing=readings.missing,
+            probe_s=self.clock() - started,
+        )
+
+    def _look_up(self, gpu: Gpu) -> None:
+        gpu.handle = self.caller.call("nvmlDeviceGetHandleByPciBusId", gpu.bus_id)
+        if self.caller.call("nvmlDeviceGetUUID", gpu.handle) != gpu.uuid:
+            self._enumerated_at = None  # another board in this slot
+            raise CallError("nvmlDeviceGetUUID", codes.GPU_NOT_FOUND)
+
+    def _read_all(self, gpu: Gpu, readings: Readings) -> None:
+        for group in QUERIES:
+            read_group(self.caller, gpu, group, readings)
+        read_fields(self.caller, gpu, readings)
+        read_links(self.caller, gpu, readings)
