@@ -56,10 +56,13 @@ def parse_events(line: str | bytes, context: LineContext = _NO_CONTEXT) -> tuple
     if not _may_matter(text):
         return ()
     events = []
+    quoted = False
     for message in split_messages(text, context):
-        event = _recognise(message, context)
+        event = _recognise(replace(message, relayed=message.relayed or quoted), context)
         if event is not None:
             events.append(event)
+        # Words in front that are no kernel message: somebody quotes the kernel.
+        quoted = quoted or (event is None and message.text != "")
     return tuple(_name_lost_gpus(events))
 
 
@@ -137,6 +140,7 @@ def _event(message: Message, finding: Finding) -> KernelEvent:
         device=finding.device,
         echo=finding.echo,
         # Any user may write to syslog: a line that a program wrote is evidence, never an order.
+        # (`logger -t kernel` passes for the kernel all the same: only /dev/kmsg cannot be forged.)
         acts_alone=finding.acts_alone and not message.relayed,
         fault_class=finding.fault_class,
         host=message.host,

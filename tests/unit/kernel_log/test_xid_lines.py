@@ -174,9 +174,10 @@ def test_glued_messages_are_both_found() -> None:
 
 def test_a_line_that_a_program_wrote_never_acts_alone() -> None:
     by_kernel = parse_line(f"Jan 21 04:41:44 node7 kernel: {LOST}")
-    by_program = parse_line(f"Jan 21 04:41:44 node7 trainer[812]: {LOST}")
     assert by_kernel is not None and by_kernel.acts_alone
-    assert by_program is not None and by_program.xid == 79 and not by_program.acts_alone
+    for writer in ("node7 trainer[812]: ", "node7 trainer: ", "node7 trainer: [   12.345678] "):
+        by_program = parse_line(f"Jan 21 04:41:44 {writer}{LOST}")
+        assert by_program is not None and by_program.xid == 79 and not by_program.acts_alone
 
 
 def test_prose_about_xids_is_not_an_event() -> None:
