@@ -1,0 +1,1 @@
+"""Models of gpuwarden: the simulator, recordings, and the training of the learnt score."""

@@ -1,0 +1,171 @@
+"""Everything that faults can touch, and the place where events are made."""
+
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+
+from gpuwarden_kernel_log import parse_line
+from gpuwarden_models.simulator.frames import NodeEvent
+from gpuwarden_models.simulator.jobs import JobBoard
+from gpuwarden_models.simulator.machines import Machines
+from gpuwarden_models.simulator.parameters import Parameters
+from gpuwarden_models.simulator.plant import Effects, GpuPlant
+from gpuwarden_models.simulator.topology import DISKS, Topology
+from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
+from gpuwarden_wire.metrics import EntityKind
+
+
+class World:
+    """The simulated fleet between two frames.
+
+    Attributes:
+        topology: What there is.
+        parameters: Its numbers.
+        board: Jobs.
+        plant: GPUs.
+        machines: Hosts, NICs, disks.
+        effects: What faults do in the present step.
+        rng: Draws of faults; the background draws elsewhere, so a fault does not change it.
+        now: Epoch seconds.
+        boot_ids: Boot of each node.
+    """
+
+    def __init__(
+        self, topology: Topology, parameters: Parameters, seed: int, start: float, salt: str
+    ) -> None:
+        """A fleet in steady state at `start`."""
+        jobs, physics, hosts, faults = (
+            np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)
+        )
+        self.topology, self.parameters = topology, parameters
+        self.board = JobBoard(topology, parameters, jobs, start)
+        self.load = self.board.advance(start)
+        self.plant = GpuPlant(topology, parameters, physics, self.load)
+        self.machines = Machines(topology, hosts)
+        self.rng = faults
+        self.now = start
+        self.boot_ids = tuple(
+            str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpuwarden-simulated/{salt}/{node}"))
+            for node in topology.nodes
+        )
+        self.effects = self._no_effects()
+        self._line_number = [1000] * len(topology.nodes)
+        self._other_number = 0
+        self._events: list[NodeEvent] = []
+
+    def begin_step(self, now: float) -> None:
+        """Move the clock; faults act between this and `finish_step`."""
+        self.now = now
+        self.effects = self._no_effects()
+        self.load = self.board.advance(now)
+
+    def finish_step(self, dt: float) -> None:
+        """Let the hardware follow load and effects for `dt` seconds."""
+        self.plant.step(self.load, self.effects, dt)
+        self.machines.step(self.load, self.plant.lost, self.effects.ports_down, dt)
+
+    def take_events(self) -> tuple[NodeEvent, ...]:
+        """Events since the last call, in order."""
+        events, self._events = tuple(self._events), []
+        return events
+
+    def kernel_line(
+        self, node: int, message: str, kind: EntityKind, entity: str, delay_s: float = 0.0
+    ) -> None:
+        """The kernel of a node logs a message about one of its entities.
+
+        Raises:
+            ValueError: The message is none that the kernel-log reader knows.
+        """
+        found = parse_line(message)
+        if found is None:
+            raise ValueError(f"not a recognised kernel line: {message!r}")
+        self._line_number[node] += 1
+        event = Event(
+            id=f"kmsg:{self.boot_ids[node]}:{self._line_number[node]}",
+            kind=EventKind.KERNEL_LOG,
+            observed_at=self.now + delay_s,
+            entity_kind=kind,
+            entity=entity,
+            family=found.family.value,
+            xid=found.xid,
+            pci_bus_id=found.pci_bus_id,
+            pid=found.pid,
+            process=found.process,
+            severity=found.severity.value,
+            device=found.device,
+            text=found.text,
+        )
+        self._append(node, event)
+
+    def gpu_line(self, gpu: int, message: str, delay_s: float = 0.0) -> None:
+        """The kernel logs a message about a GPU."""
+        part = self.topology.gpus[gpu]
+        self.kernel_line(part.node, message, EntityKind.GPU, part.gpu_uuid, delay_s)
+
+    def other_event(
+        self,
+        node: int,
+        kind: EventKind,
+        entity_kind: EntityKind = EntityKind.NODE,
+        entity: str = "",
+        **facts: object,
+    ) -> None:
+        """An event that is no kernel line; `facts` become its attributes."""
+        self._other_number += 1
+        event = Event(
+            id=f"{kind}:{self.boot_ids[node]}:{self._other_number}",
+            kind=kind,
+            observed_at=self.now,
+            entity_kind=entity_kind,
+            entity=entity,
+            attributes=dict(facts),
+        )
+        self._append(node, event)
+
+    def inventory_event(self, node: int) -> None:
+        """The node says what it has; lost GPUs are not in it."""
+        self._other_number += 1
+        event = Event(
+            id=f"{EventKind.INVENTORY}:{self.boot_ids[node]}:{self._other_number}",
+            kind=EventKind.INVENTORY,
+            observed_at=self.now,
+            inventory=self._inventory(node),
+        )
+        self._append(node, event)
+
+    def _inventory(self, node: int) -> Inventory:
+        per_node = self.topology.gpus_per_node
+        rows = range(node * per_node, (node + 1) * per_node)
+        parts = [self.topology.gpus[row] for row in rows if not self.plant.lost[row]]
+        gpu = self.parameters.gpu
+        return Inventory(
+            gpus=tuple(
+                GpuIdentity(
+                    gpu_uuid=part.gpu_uuid,
+                    pci_bus_id=part.pci_bus_id,
+                    serial=part.serial,
+                    index=part.index,
+                    model=gpu.model,
+                    driver_version=gpu.driver_version,
+                    nics=(part.nic,),
+                )
+                for part in parts
+            ),
+            nics=tuple(self.topology.gpus[row].nic for row in rows),
+            disks=DISKS,
+            gpus_expected=per_node,
+            labels={"rack": self.topology.racks[node], "leaf": self.topology.leaves[node]},
+        )
+
+    def _append(self, node: int, event: Event) -> None:
+        self._events.append(NodeEvent(self.topology.nodes[node], self.boot_ids[node], event))
+
+    def _no_effects(self) -> Effects:
+        return Effects(
+            len(self.topology.gpus),
+            len(self.topology.nodes),
+            self.parameters.gpu.power_limit_watts,
+        )
