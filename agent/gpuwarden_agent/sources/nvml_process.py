@@ -89,7 +89,7 @@ class NvmlProbeProcess:
             while (child := self._child) is not None and not child.ended:
                 if mine and child.answer is not None and child.answer.number == mine:
                     return Poll(self._condition(), child.answer)
-                if child.ready is not None and child.asked == 0:
+                if child.ready is not None and not (child.asked or child.asked_to_end):
                     mine = self._ask(child)
                 if monotonic() >= deadline or self._hopeless(child):
                     break

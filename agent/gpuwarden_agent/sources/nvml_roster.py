@@ -1,8 +1,8 @@
 """The GPUs that the child knows, found by PCI bus id and named by UUID.
 
 An index is never an identity: when a GPU is lost, the indices behind it may shift. Enumeration by
-index happens at start, when the driver's count differs from what is known, and once a minute;
-between these each GPU is looked up by its PCI bus id.
+index happens at start, when the driver's count differs from what is known or an index
+gave no handle, and once a minute; between these each GPU is looked up by its PCI bus id.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class Roster:
         if (
             self._enumerated_at is None
             or count != len(self.gpus)
+            or self.unreachable
             or now - self._enumerated_at >= ENUMERATE_EVERY_S
         ):
             self._enumerated_at = now

@@ -1,0 +1,191 @@
+"""What the agent remembers of each GPU: its last readings, and whether it is or was in trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpuwarden_agent.sources import nvml_codes as codes
+from gpuwarden_agent.sources.nvml_frames import GpuAnswer
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
+from gpuwarden_wire.registry import metrics_of
+
+GPU_METRICS = tuple(metric.name for metric in metrics_of(EntityKind.GPU))
+
+CLEAN_PROBES_FOR_CHECK = 2
+"""Probes in a row that must read clean before a GPU that was in trouble counts as checked."""
+
+PROBES_THAT_SPEAK = 2
+"""A missing GPU is reported at its first and second probe: one probe may be a reset under way."""
+
+
+class Trouble(StrEnum):
+    """Trouble whose end can be read from the GPU itself."""
+
+    LOST = "gpu_lost"
+    REMAP_PENDING = "row_remap_pending"
+    RECOVERY_ACTION = "recovery_action"
+
+
+class Finding(StrEnum):
+    """What a probe says about a GPU, compared with the probes before it."""
+
+    MISSING = "missing"  # lost or gone, at one of the probes that speak
+    BACK = "back"  # was missing, answers again
+    CHECKED = "checked"  # was in trouble, read clean often enough
+
+
+@dataclass(slots=True)
+class GpuMemory:
+    """One GPU over time.
+
+    Attributes:
+        last: Its latest answer from when it answered.
+        row: Readings at the latest probe.
+        read_at: Monotonic seconds of the latest probe that was answered.
+        missed_probes: Probes in a row at which it was lost or gone.
+        missed_since: Monotonic seconds of the first of them.
+        missed_reason: NVML's reason at the latest of them.
+        trouble: Trouble that has not been followed by a passed check.
+        cleared: Trouble that the latest passed check ended.
+        clean_probes: Clean probes in a row since the trouble ended.
+    """
+
+    last: GpuAnswer
+    row: dict[str, Reading] = field(default_factory=dict)
+    read_at: float = 0.0
+    missed_probes: int = 0
+    missed_since: float = 0.0
+    missed_reason: str = ""
+    trouble: set[Trouble] = field(default_factory=set)
+    cleared: tuple[Trouble, ...] = ()
+    clean_probes: int = 0
+
+    def note(self, answer: GpuAnswer, clock: float) -> list[Finding]:
+        """Take one probe.
+
+        Args:
+            answer: The probe.
+            clock: Monotonic seconds.
+
+        Returns:
+            What is worth an event. A code that is neither "lost" nor "gone" (no permission, a
+            timeout) says nothing about the GPU: no finding, and readings are unavailable.
+        """
+        if answer.code in codes.LOST | codes.GONE:
+            return self._note_missing(answer.code, clock)
+        if answer.code != codes.SUCCESS:
+            self.row = self._unavailable(codes.reason_of(answer.code))
+            self.clean_probes = 0
+            return []
+        findings = [Finding.BACK] if self.missed_probes else []
+        self.last, self.read_at, self.missed_probes = answer, clock, 0
+        self.row = _present_row(answer)
+        return findings + self._note_trouble()
+
+    def stale_row(self, clock: float, reason: str) -> dict[str, Reading]:
+        """Readings while the driver does not answer: numbers are stale, the rest says why."""
+        age_s = clock - self.read_at
+        row: dict[str, Reading] = {}
+        for metric, reading in self.row.items():
+            match reading:
+                case NotSupported() | Unavailable():
+                    row[metric] = reading
+                case _:
+                    row[metric] = Stale(age_s)
+        return row or dict.fromkeys(GPU_METRICS, Unavailable(reason))
+
+    def _note_missing(self, code: int, clock: float) -> list[Finding]:
+        if self.missed_probes == 0:
+            self.missed_since = clock
+        self.missed_probes += 1
+        self.missed_reason = codes.reason_of(code)
+        self.trouble.add(Trouble.LOST)
+        self.clean_probes = 0
+        self.read_at = clock
+        self.row = self._unavailable(self.missed_reason)
+        self.row["gpu_present"] = 0.0
+        return [Finding.MISSING] if self.missed_probes <= PROBES_THAT_SPEAK else []
+
+    def _unavailable(self, reason: str) -> dict[str, Reading]:
+        unsupported = {name for name, value in self.row.items() if isinstance(value, NotSupported)}
+        return {
+            metric: NotSupported() if metric in unsupported else Unavailable(reason)
+            for metric in GPU_METRICS
+        }
+
+    def _note_trouble(self) -> list[Finding]:
+        if self.row.get("gpu_row_remap_pending") == 1:
+            self.trouble.add(Trouble.REMAP_PENDING)
+        action = self.row.get("gpu_recovery_action")
+        if isinstance(action, float | int) and action > 0:
+            self.trouble.add(Trouble.RECOVERY_ACTION)
+        self.clean_probes = self.clean_probes + 1 if _reads_clean(self.row) else 0
+        if not self.trouble or self.clean_probes < CLEAN_PROBES_FOR_CHECK:
+            return []
+        self.cleared = tuple(sorted(self.trouble))
+        self.trouble.clear()
+        return [Finding.CHECKED]
+
+
+def _present_row(answer: GpuAnswer) -> dict[str, Reading]:
+    row: dict[str, Reading] = {
+        metric: codes.missing_reading(code) for metric, code in answer.missing.items()
+    }
+    row.update(answer.values)
+    row["gpu_present"] = 1.0
+    row["gpu_probe_seconds"] = answer.probe_s
+    return row
+
+
+def _reads_clean(row: Mapping[str, Reading]) -> bool:
+    """No pending repair, no failed one, nothing that the driver asks for, nothing unreadable."""
+    wanted = ("gpu_row_remap_pending", "gpu_row_remap_failure", "gpu_recovery_action")
+    quiet = all(row.get(metric, 0) in (0, NotSupported()) for metric in wanted)
+    return quiet and not any(isinstance(reading, Unavailable) for reading in row.values())
+
+
+class GpuRoll:
+    """Every GPU that this agent has seen since it started, by UUID."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[str, GpuMemory] = {}
+
+    def note(self, answers: Iterable[GpuAnswer], clock: float) -> list[tuple[GpuMemory, Finding]]:
+        """Take one poll; a known GPU that the poll does not mention is gone.
+
+        Args:
+            answers: GPUs of the poll.
+            clock: Monotonic seconds.
+        """
+        by_uuid = {answer.uuid: answer for answer in answers}
+        for uuid, answer in by_uuid.items():
+            self.gpus.setdefault(uuid, GpuMemory(answer))
+        self._forget_replaced(by_uuid)
+        found: list[tuple[GpuMemory, Finding]] = []
+        for uuid, gpu in self.gpus.items():
+            answer = by_uuid.get(uuid) or GpuAnswer(
+                uuid=uuid,
+                pci_bus_id=gpu.last.pci_bus_id,
+                index=gpu.last.index,
+                code=codes.GPU_NOT_FOUND,
+            )
+            found += [(gpu, finding) for finding in gpu.note(answer, clock)]
+        return found
+
+    def _forget_replaced(self, by_uuid: Mapping[str, GpuAnswer]) -> None:
+        """A GPU in whose slot another one answers was taken out, not lost."""
+        taken = {a.pci_bus_id: a.uuid for a in by_uuid.values() if a.code == codes.SUCCESS}
+        for uuid in list(self.gpus):
+            slot = self.gpus[uuid].last.pci_bus_id
+            if taken.get(slot, uuid) != uuid:
+                del self.gpus[uuid]
+
+    def missed_for_s(self, clock: float) -> float:
+        """Seconds for which the longest-missing GPU has been missing, 0 where none is."""
+        return max(
+            (clock - gpu.missed_since for gpu in self.gpus.values() if gpu.missed_probes),
+            default=0.0,
+        )
