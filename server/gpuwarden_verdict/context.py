@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity
@@ -17,11 +16,11 @@ CHAIN_S = 30.0
 """XID 154 belongs to the first cause within this time before or after; also how long a chain of
 faults is looked at as one."""
 
+_MOST_RECENT = 255  # a storm of echoes must not make each further event dearer
+
 BOOT_GRACE_S = 300.0
 """After a boot, links train and devices appear one by one: NVSentinel#1701 flagged 214 nodes at
 planned reboots. Absence and link states are not judged in this time."""
-
-_EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,12 @@ class FleetContext:
         boot_ids: Present boot by node id.
     """
 
-    models: Mapping[str, str] = _EMPTY
-    pools: Mapping[str, str] = _EMPTY
+    models: Mapping[str, str] = field(default_factory=dict)
+    pools: Mapping[str, str] = field(default_factory=dict)
     gpus_expected: Mapping[str, int] = field(default_factory=dict)
     silent_nodes: frozenset[str] = frozenset()
     booted_at: Mapping[str, float] = field(default_factory=dict)
-    boot_ids: Mapping[str, str] = _EMPTY
+    boot_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def entity_of(event: Event, node: NodeContext) -> EntityRef:
@@ -120,7 +119,7 @@ def remember(
     """The recent events with this one added and those older than CHAIN_S dropped."""
     limit = event.observed_at - CHAIN_S
     kept = [past for past in recent if past.event.observed_at >= limit]
-    return (*kept, RecentEvent(event, ref))
+    return (*kept[-_MOST_RECENT:], RecentEvent(event, ref))
 
 
 def source_of(event: Event) -> str:

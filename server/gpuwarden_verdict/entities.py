@@ -112,7 +112,7 @@ class EntityRef:
 
 
 class Contact(StrEnum):
-    """Whether we hear from a node. Silence is our own plumbing's matter, never a hardware verdict."""
+    """Whether we hear from a node; silence is never a hardware verdict."""
 
     LIVE = "live"
     SILENT = "silent"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from gpuwarden_verdict.entities import Rung
-from gpuwarden_verdict.policy.document import Decision
+from gpuwarden_verdict.policy.document import Decision, DecisionPhase
 from gpuwarden_wire.metrics import EntityKind
+
+_WOULD = frozenset({DecisionPhase.PROPOSED, DecisionPhase.HELD_BACK})
 
 
 class Scope(StrEnum):
@@ -28,7 +31,22 @@ class GpuPlace:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """One entity that may not be used, as in the exclusions' JSON form."""
+    """One entity that may not be used, as in the exclusions' JSON form.
+
+    Attributes:
+        entity_kind: node or gpu.
+        entity: Node id or gpu_uuid.
+        node_id: Its node.
+        gpu_uuid: For GPUs.
+        pci_bus_id: For GPUs whose place is known.
+        gpu_index: For GPUs whose place is known.
+        rung: exclude, drain or evict.
+        since: Epoch seconds of the decision.
+        reason: Its leading reason.
+        decision_id: The decision.
+        decided_by: "rule", "score", "operator:NAME" or "pin".
+        expires_at: Epoch seconds, None for never.
+    """
 
     entity_kind: EntityKind
     entity: str
@@ -46,41 +64,103 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class ExclusionChange:
-    """Difference of two sets."""
+    """Difference of two sets, each sorted by kind and entity."""
 
     added: tuple[Exclusion, ...]
     removed: tuple[Exclusion, ...]
 
 
+def covers(decision: Decision) -> bool:
+    """Whether a decision is an exclusion in force."""
+    return decision.phase is DecisionPhase.IN_FORCE and decision.rung >= Rung.EXCLUDE
+
+
 def exclusion_set(
     decisions: Iterable[Decision], places: Mapping[str, GpuPlace]
 ) -> tuple[Exclusion, ...]:
-    """Exclusions in force, sorted by kind and entity, one an entity."""
-    raise NotImplementedError
+    """Exclusions in force, sorted by kind and entity; one an entity: the highest, then oldest.
+
+    Args:
+        decisions: Any decisions; those not in force are left out.
+        places: Places of GPUs by gpu_uuid; a GPU without one is listed all the same.
+    """
+    return _listed((decision for decision in decisions if covers(decision)), places)
 
 
 def would_exclude(
     decisions: Iterable[Decision], places: Mapping[str, GpuPlace]
 ) -> tuple[Exclusion, ...]:
-    """What proposed and held-back decisions would exclude, in the same form."""
-    raise NotImplementedError
+    """What observe mode, unapproved advice and guards keep in, in the same form."""
+    wanted = (d for d in decisions if d.phase in _WOULD and d.rung >= Rung.EXCLUDE)
+    return _listed(wanted, places)
 
 
 def digest(exclusions: Iterable[Exclusion]) -> str:
-    """SHA-256 hex over "\\n".join(sorted("entity_kind:entity"))."""
-    raise NotImplementedError
+    """SHA-256 hex over the sorted "entity_kind:entity" lines, joined by newlines."""
+    lines = sorted(f"{one.entity_kind}:{one.entity}" for one in exclusions)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def difference(before: Iterable[Exclusion], after: Iterable[Exclusion]) -> ExclusionChange:
-    """What was added and removed, by entity."""
-    raise NotImplementedError
+    """What was added and removed, by entity; an exclusion whose terms changed is both."""
+    old = {_key(one): one for one in before}
+    new = {_key(one): one for one in after}
+    added = [new[key] for key in sorted(new) if new[key] != old.get(key)]
+    removed = [old[key] for key in sorted(old) if old[key] != new.get(key)]
+    return ExclusionChange(tuple(added), tuple(removed))
 
 
 def host_lines(exclusions: Iterable[Exclusion], scope: Scope = Scope.ANY) -> str:
-    """One node a line, sorted, each line ended; "" for none."""
-    raise NotImplementedError
+    """One node a line, sorted, each line ended by a newline; "" for none."""
+    return "".join(f"{node}\n" for node in _nodes(exclusions, scope))
 
 
 def slurm_line(exclusions: Iterable[Exclusion], scope: Scope = Scope.ANY) -> str:
-    """Comma-separated nodes for Slurm's --exclude, one line; an empty line for none."""
-    raise NotImplementedError
+    """Comma-separated nodes for Slurm's --exclude and a newline; an empty line for none."""
+    return ",".join(_nodes(exclusions, scope)) + "\n"
+
+
+def _nodes(exclusions: Iterable[Exclusion], scope: Scope) -> list[str]:
+    wanted = (
+        one.node_id
+        for one in exclusions
+        if scope is Scope.ANY or one.entity_kind is EntityKind.NODE
+    )
+    return sorted(set(wanted))
+
+
+def _key(exclusion: Exclusion) -> tuple[str, str]:
+    return exclusion.entity_kind.value, exclusion.entity
+
+
+def _listed(decisions: Iterable[Decision], places: Mapping[str, GpuPlace]) -> tuple[Exclusion, ...]:
+    leading: dict[tuple[str, str], Decision] = {}
+    for decision in decisions:
+        key = decision.entity.kind.value, decision.entity.key
+        if key not in leading or _weight(decision) > _weight(leading[key]):
+            leading[key] = decision
+    return tuple(_exclusion(leading[key], places) for key in sorted(leading))
+
+
+def _weight(decision: Decision) -> tuple[int, float, str]:
+    return decision.rung, -decision.decided_at, decision.id
+
+
+def _exclusion(decision: Decision, places: Mapping[str, GpuPlace]) -> Exclusion:
+    entity = decision.entity
+    gpu = entity.key if entity.kind is EntityKind.GPU else None
+    place = places.get(gpu) if gpu is not None else None
+    return Exclusion(
+        entity_kind=entity.kind,
+        entity=entity.key,
+        node_id=entity.node_id,
+        gpu_uuid=gpu,
+        pci_bus_id=place.pci_bus_id if place else None,
+        gpu_index=place.index if place else None,
+        rung=decision.rung,
+        since=decision.decided_at,
+        reason=decision.reasons[0] if decision.reasons else "",
+        decision_id=decision.id,
+        decided_by=decision.decided_by,
+        expires_at=decision.expires_at,
+    )

@@ -111,6 +111,7 @@ class Incident:
         acquitted_until: Epoch seconds until which a revoke holds, None else.
         acquitted_severity: Severity at the revoke: only a higher one, or another class, may
             decide again.
+        acquitted_class: Class at the revoke: a re-labelled incident is not acquitted any more.
     """
 
     id: str
@@ -129,6 +130,7 @@ class Incident:
     parent_id: str | None = None
     acquitted_until: float | None = None
     acquitted_severity: Severity | None = None
+    acquitted_class: FaultClass | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +163,9 @@ class Acquittal:
         fault_class: Class that may not decide again.
         severity: Only a higher one may.
         until: Epoch seconds.
-        by: Operator's key name.
-        reason: In the operator's words.
     """
 
     entity: EntityRef
     fault_class: FaultClass
     severity: Severity
     until: float
-    by: str
-    reason: str

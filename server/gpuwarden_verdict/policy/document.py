@@ -22,7 +22,7 @@ class Cap:
 
     Attributes:
         max_nodes: Absolute.
-        max_percent: Of the pool's GPU nodes, rounded down, but never below one node.
+        max_percent: Of the pool's GPU nodes, rounded down, but never below one node; 0 allows none.
     """
 
     max_nodes: int

@@ -2,77 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import assert_never
 
-from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
-from gpuwarden_verdict.incidents.domain import Acquittal, Incident
+from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
+from gpuwarden_verdict.exclusions import covers
+from gpuwarden_verdict.incidents.domain import IncidentPhase
+from gpuwarden_verdict.incidents.moves import GPUWARDEN
+from gpuwarden_verdict.policy.case import (
+    BY_PIN,
+    Breaker,
+    EntityCase,
+    PoolLoad,
+    cap_nodes,
+    decision_target,
+    guard_of,
+    load_after,
+    pool_loads,
+)
 from gpuwarden_verdict.policy.document import (
     Decision,
     DecisionMove,
+    DecisionPhase,
+    Mode,
     Pin,
-    PolicyDocument,
+    PinKind,
     PoolPolicy,
 )
-from gpuwarden_verdict.signals import Risk
+from gpuwarden_verdict.policy.judgement import Judgement, judge_case
+
+__all__ = [
+    "Breaker",
+    "DecisionError",
+    "EntityCase",
+    "PoolLoad",
+    "approve",
+    "cap_nodes",
+    "decide",
+    "decision_target",
+    "load_after",
+    "pool_loads",
+    "revoke",
+]
+
+_LIVE = frozenset({DecisionPhase.PROPOSED, DecisionPhase.IN_FORCE, DecisionPhase.HELD_BACK})
+_CONFIDENCE_STEP = 0.05  # smaller changes are not worth a stored fact
 
 
-class Breaker(StrEnum):
-    """OPEN stops new exclusions; returns always pass."""
-
-    CLOSED = "closed"
-    OPEN = "open"
+class DecisionError(Exception):
+    """A person's move that the decision's phase does not allow; the message names both."""
 
 
 @dataclass(frozen=True, slots=True)
-class PoolLoad:
-    """What is out in a pool.
+class _Setting:
+    """What stays the same while one entity is decided about."""
 
-    Attributes:
-        gpu_nodes: Nodes of the pool that have GPUs.
-        excluded_nodes: Nodes of the pool with any exclusion in force (pins left out).
-        breaker: See Breaker.
-    """
-
-    gpu_nodes: int
-    excluded_nodes: frozenset[str] = frozenset()
-    breaker: Breaker = Breaker.CLOSED
-
-
-@dataclass(frozen=True, slots=True)
-class EntityCase:
-    """All that a decision about one entity (a node or a GPU) rests on.
-
-    Attributes:
-        entity: Target; NIC and disk incidents are the node's case (`decision_target`).
-        incidents: Its open incidents.
-        decisions: Its live decisions: proposed, in force, held back.
-        state: Its state.
-        contact: Whether its node is heard of; silent or never seen decides nothing new, save on
-            evidence that acts alone.
-        risk: Latest risk, None where not scored.
-        pins: Pins on it.
-        acquittals: Acquittals on it.
-        storms: Incident ids that are an application's storm (`find_storms`).
-        more_events: The node says that more events wait: nothing new is decided.
-    """
-
-    entity: EntityRef
-    incidents: tuple[Incident, ...]
-    decisions: tuple[Decision, ...] = ()
-    state: EntityState = EntityState.HEALTHY
-    contact: Contact = Contact.LIVE
-    risk: Risk | None = None
-    pins: tuple[Pin, ...] = ()
-    acquittals: tuple[Acquittal, ...] = ()
-    storms: frozenset[str] = field(default_factory=frozenset)
-    more_events: bool = False
-
-
-def decision_target(ref: EntityRef) -> EntityRef:
-    """What a decision about a fault of `ref` acts on: a GPU itself, else its node."""
-    raise NotImplementedError
+    case: EntityCase
+    pool: PoolPolicy
+    policy_version: str
+    load: PoolLoad
+    now: float
+    new_id: Callable[[], str]
 
 
 def decide(
@@ -83,32 +74,248 @@ def decide(
     now: float,
     new_id: Callable[[], str],
 ) -> list[DecisionMove]:
-    """Moves of one entity's decisions. After each call fold the moves into the load with `load_after`."""
-    raise NotImplementedError
+    """Moves of one entity's decisions; fold them into the load (`load_after`) before the next.
 
+    At most one decision of gpuwarden's and one of a pin live per entity. Exclusions end when no
+    incident asks for them any more (LIFTED: evidence of recovery), at their expiry when their
+    evidence was not renewed, or by a person; no guard, mode or breaker ever holds an end back.
+    While an entity is in repair nothing ends: a passed check comes first.
 
-def load_after(
-    load: PoolLoad, live_decisions: Iterable[Decision], moves: Sequence[DecisionMove]
-) -> PoolLoad:
-    """The load after `moves`; `live_decisions` are the pool's decisions in force before them."""
-    raise NotImplementedError
-
-
-def pool_loads(
-    document: PolicyDocument,
-    decisions: Iterable[Decision],
-    gpu_nodes: Iterable[str],
-    silent_nodes: frozenset[str],
-) -> Mapping[str, PoolLoad]:
-    """Load by pool name from the decisions in force and the nodes that have GPUs."""
-    raise NotImplementedError
+    Args:
+        case: The entity and its evidence.
+        pool: Its pool's rules.
+        policy_version: Version of the document they are from.
+        load: What is out in the pool.
+        now: Server's UTC, epoch seconds.
+        new_id: Gives "dec-" ids.
+    """
+    setting = _Setting(case, pool, policy_version, load, now, new_id)
+    pins = [pin for pin in case.pins if pin.expires_at is None or pin.expires_at > now]
+    return [*_decide_pins(setting, pins), *_decide_evidence(setting, pins)]
 
 
 def approve(decision: Decision, by: str, reason: str, now: float) -> DecisionMove:
-    """A person approves advice (or takes a held-back decision over): it comes into force."""
-    raise NotImplementedError
+    """A person approves advice, or takes a held-back decision over: it comes into force.
+
+    Caps bind gpuwarden, not people; what people approve counts towards them.
+
+    Raises:
+        DecisionError: It is not waiting, or asks for no exclusion.
+    """
+    waiting = decision.phase in (DecisionPhase.PROPOSED, DecisionPhase.HELD_BACK)
+    if not waiting or decision.rung < Rung.EXCLUDE:
+        raise DecisionError(
+            f"decision {decision.id} is {decision.phase} at rung {decision.rung.name.lower()}: "
+            "only a waiting exclusion can be approved"
+        )
+    approved = replace(
+        decision,
+        phase=DecisionPhase.IN_FORCE,
+        decided_by=f"operator:{by}",
+        decided_at=now,
+        guard="",
+    )
+    return DecisionMove(approved, decision.phase, reason, by, now)
 
 
 def revoke(decision: Decision, by: str, reason: str, now: float) -> DecisionMove:
-    """A person revokes; acquit its incident in the same transaction."""
-    raise NotImplementedError
+    """A person revokes.
+
+    Acquit all open incidents of its target (`lifecycle.acquit_all`) in the same transaction, else
+    another of them decides the same again at the next sweep.
+
+    Raises:
+        DecisionError: It has ended already.
+    """
+    if decision.phase not in _LIVE:
+        raise DecisionError(f"decision {decision.id} is {decision.phase}: nothing to revoke")
+    revoked = replace(decision, phase=DecisionPhase.REVOKED)
+    return DecisionMove(revoked, decision.phase, reason, by, now)
+
+
+def _decide_pins(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
+    """Pins are exclusions of their own: any mode, no cap, ended only with the pin."""
+    wanted = next((pin for pin in pins if pin.kind is PinKind.EXCLUDE), None)
+    standing = [d for d in setting.case.decisions if d.decided_by == BY_PIN and d.phase in _LIVE]
+    if wanted is None:
+        return [_ended(d, DecisionPhase.LIFTED, "the pin is gone", setting.now) for d in standing]
+    if standing:
+        return []
+    decision = Decision(
+        id=setting.new_id(),
+        entity=setting.case.entity,
+        rung=Rung.EXCLUDE,
+        phase=DecisionPhase.IN_FORCE,
+        mode=setting.pool.mode,
+        fault_class=FaultClass.OPERATOR,
+        reasons=(f"pinned by {wanted.by}: {wanted.reason}",),
+        confidence=1.0,
+        decided_by=BY_PIN,
+        incident_id=None,
+        policy_version=setting.policy_version,
+        model_version="",
+        decided_at=setting.now,
+        expires_at=wanted.expires_at,
+    )
+    return [DecisionMove(decision, None, wanted.reason, wanted.by, setting.now)]
+
+
+def _decide_evidence(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
+    case = setting.case
+    if case.more_events:
+        return []
+    standing = [d for d in case.decisions if d.decided_by != BY_PIN and d.phase in _LIVE]
+    present = max(standing, key=lambda d: (covers(d), d.rung), default=None)
+    extra = [d for d in standing if d is not present]
+    tidied = [_ended(d, DecisionPhase.LIFTED, "one decision an entity", setting.now) for d in extra]
+    judgement = judge_case(case, setting.pool, setting.now)
+    allowed = next((pin for pin in pins if pin.kind is PinKind.ALLOW), None)
+    if judgement is not None and allowed is not None:
+        judgement = replace(judgement, rung=min(judgement.rung, Rung.SUSPECT))
+    if present is not None and covers(present) and allowed is not None:
+        why = f"pinned as allowed by {allowed.by}: {allowed.reason}"
+        return [*tidied, _ended(present, DecisionPhase.LIFTED, why, setting.now)]
+    if present is None:
+        return [*tidied, *_begin(setting, judgement)]
+    if covers(present):
+        return [*tidied, *_review_exclusion(setting, present, judgement)]
+    return [*tidied, *_review_waiting(setting, present, judgement)]
+
+
+def _begin(setting: _Setting, judgement: Judgement | None) -> list[DecisionMove]:
+    if judgement is None:
+        return []
+    decision = _made(setting, judgement)
+    return [DecisionMove(decision, None, decision.reasons[0], GPUWARDEN, setting.now)]
+
+
+def _review_exclusion(
+    setting: _Setting, present: Decision, judgement: Judgement | None
+) -> list[DecisionMove]:
+    """An exclusion in force: renewed, raised, or ended on evidence; guards do not touch it."""
+    if setting.case.state is EntityState.IN_REPAIR:
+        return []
+    stands = _stands(present, setting.case)
+    if judgement is not None and judgement.rung > present.rung:
+        raised = replace(
+            present,
+            rung=judgement.rung,
+            reasons=_reasons(judgement),
+            confidence=judgement.confidence,
+            incident_id=judgement.incident.id,
+        )
+        return [DecisionMove(raised, present.phase, _reasons(judgement)[0], GPUWARDEN, setting.now)]
+    if judgement is not None and judgement.rung >= Rung.EXCLUDE:
+        return _renewed(setting, present, judgement)
+    if stands and not _expired(present, setting.now):
+        return []
+    if stands:
+        return [_ended(present, DecisionPhase.EXPIRED, "its evidence was not renewed", setting.now)]
+    why = "no open incident asks for it any more"
+    return [_ended(present, DecisionPhase.LIFTED, why, setting.now)]
+
+
+def _renewed(setting: _Setting, present: Decision, judgement: Judgement) -> list[DecisionMove]:
+    """Evidence still stands: the expiry moves on, in half-lives so that few facts are stored."""
+    half = present.expires_at is None or (
+        present.expires_at - setting.now > setting.pool.exclusion_ttl_s / 2
+    )
+    leading = judgement.incident.id
+    leads_on = _stands(present, setting.case)
+    if half and leads_on:
+        return []
+    expires_at = present.expires_at and max(
+        present.expires_at, setting.now + setting.pool.exclusion_ttl_s
+    )
+    renewed = replace(
+        present, expires_at=expires_at, incident_id=present.incident_id if leads_on else leading
+    )
+    reason = f"evidence stands: {_reasons(judgement)[0]}"
+    return [DecisionMove(renewed, present.phase, reason, GPUWARDEN, setting.now)]
+
+
+def _review_waiting(
+    setting: _Setting, present: Decision, judgement: Judgement | None
+) -> list[DecisionMove]:
+    """Advice, a proposal or a held-back decision: judged again each time."""
+    now = setting.now
+    if judgement is None:
+        return [_ended(present, DecisionPhase.LIFTED, "nothing asks for it any more", now)]
+    made = _made(setting, judgement)
+    if made.rung >= Rung.EXCLUDE > present.rung:
+        superseded = _ended(present, DecisionPhase.LIFTED, f"superseded by {made.id}", now)
+        return [superseded, DecisionMove(made, None, made.reasons[0], GPUWARDEN, now)]
+    same = replace(made, id=present.id, decided_at=present.decided_at)
+    if same.phase is DecisionPhase.IN_FORCE:
+        same = replace(same, decided_at=now)
+    if not _worth_storing(present, same):
+        return []
+    return [DecisionMove(same, present.phase, same.reasons[0], GPUWARDEN, now)]
+
+
+def _stands(present: Decision, case: EntityCase) -> bool:
+    """Whether the incident that a decision rests on is still open."""
+    open_ids = {i.id for i in case.incidents if i.phase is not IncidentPhase.RESOLVED}
+    return present.incident_id in open_ids
+
+
+def _worth_storing(present: Decision, new: Decision) -> bool:
+    return (
+        (present.phase, present.rung, present.guard, present.mode)
+        != (new.phase, new.rung, new.guard, new.mode)
+        or present.incident_id != new.incident_id
+        or abs(present.confidence - new.confidence) >= _CONFIDENCE_STEP
+        or present.policy_version != new.policy_version
+    )
+
+
+def _made(setting: _Setting, judgement: Judgement) -> Decision:
+    """A decision for a judgement, in the phase that mode and guards allow."""
+    phase, guard = _phase(setting, judgement.rung)
+    risk = setting.case.risk
+    return Decision(
+        id=setting.new_id(),
+        entity=setting.case.entity,
+        rung=judgement.rung,
+        phase=phase,
+        mode=setting.pool.mode,
+        fault_class=judgement.incident.fault_class,
+        reasons=_reasons(judgement),
+        confidence=judgement.confidence,
+        decided_by=judgement.decided_by,
+        incident_id=judgement.incident.id,
+        policy_version=setting.policy_version,
+        model_version=risk.model_version if risk is not None else "",
+        decided_at=setting.now,
+        expires_at=setting.now + setting.pool.exclusion_ttl_s,
+        guard=guard,
+    )
+
+
+def _phase(setting: _Setting, rung: Rung) -> tuple[DecisionPhase, str]:
+    """Advice below exclude changes nothing and is always a proposal."""
+    if rung < Rung.EXCLUDE:
+        return DecisionPhase.PROPOSED, ""
+    match setting.pool.mode:
+        case Mode.OBSERVE | Mode.ADVISE:
+            return DecisionPhase.PROPOSED, ""
+        case Mode.ACT:
+            guard = guard_of(setting.pool.cap, setting.load, setting.case.entity.node_id)
+            return (DecisionPhase.HELD_BACK if guard else DecisionPhase.IN_FORCE), guard
+        case _:
+            assert_never(setting.pool.mode)
+
+
+def _reasons(judgement: Judgement) -> tuple[str, ...]:
+    """The first cause, then what else stands, each once."""
+    sentences = [judgement.incident.why]
+    sentences += [item.sentence for item in judgement.incident.evidence if not item.echo]
+    return tuple(dict.fromkeys(sentences))
+
+
+def _expired(decision: Decision, now: float) -> bool:
+    return decision.expires_at is not None and now >= decision.expires_at
+
+
+def _ended(decision: Decision, phase: DecisionPhase, why: str, now: float) -> DecisionMove:
+    return DecisionMove(replace(decision, phase=phase), decision.phase, why, GPUWARDEN, now)

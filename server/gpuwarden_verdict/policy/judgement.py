@@ -1,0 +1,140 @@
+"""What the evidence asks for: the leading incident and the rung it supports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuwarden_verdict.entities import (
+    SEVERITY_RANK,
+    Contact,
+    EntityState,
+    FaultClass,
+    Rung,
+    Severity,
+)
+from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
+from gpuwarden_verdict.incidents.evidence import confidence_of, is_cause, live_items
+from gpuwarden_verdict.policy.case import BY_RULE, BY_SCORE, EntityCase
+from gpuwarden_verdict.policy.document import PoolPolicy
+
+LEARNED_DETECTOR = "learned_score"
+
+SUSPECT_CONFIDENCE = 0.3
+"""Least confidence for advice."""
+DRAIN_CONFIDENCE = 0.9
+"""Rungs above exclude interrupt running work: they ask for more."""
+PROBATION_CONFIDENCE = 0.5
+"""On probation the first new symptom suffices, where a settled case would ask for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one incident asks for now."""
+
+    incident: Incident
+    rung: Rung
+    confidence: float
+    decided_by: str
+
+
+def judge_case(case: EntityCase, pool: PoolPolicy, now: float) -> Judgement | None:
+    """The gravest that any of the entity's incidents asks for, None where none asks."""
+    judged = [
+        judgement
+        for incident in case.incidents
+        if (judgement := _judge_incident(incident, case, pool, now)) is not None
+    ]
+    return max(judged, key=_weight, default=None)
+
+
+def is_acquitted(incident: Incident, case: EntityCase, now: float) -> bool:
+    """Whether a revoke still holds against this incident: same class, no higher severity."""
+    held = [
+        acquittal.severity
+        for acquittal in case.acquittals
+        if acquittal.entity in (incident.entity, case.entity)
+        and acquittal.fault_class is incident.fault_class
+        and acquittal.until > now
+    ]
+    of_class = incident.acquitted_class in (None, incident.fault_class)
+    if incident.acquitted_until is not None and incident.acquitted_until > now and of_class:
+        held.append(incident.acquitted_severity or incident.severity)
+    return any(SEVERITY_RANK[incident.severity] <= SEVERITY_RANK[severity] for severity in held)
+
+
+def _judge_incident(
+    incident: Incident, case: EntityCase, pool: PoolPolicy, now: float
+) -> Judgement | None:
+    live = live_items(incident.evidence, now)
+    settled = [item for item in live if item.acts_alone or now - item.received_at >= pool.settle_s]
+    if not settled or incident.phase is IncidentPhase.RESOLVED:
+        return None
+    if is_acquitted(incident, case, now) or incident.id in case.storms:
+        return None
+    rung = _rung(incident, settled, case, pool)
+    confidence = confidence_of(settled, max(rung, Rung.SUSPECT))
+    if rung is Rung.OBSERVE:
+        return None
+    return Judgement(incident, rung, confidence, _decided_by(settled))
+
+
+def _rung(
+    incident: Incident, items: Sequence[EvidenceItem], case: EntityCase, pool: PoolPolicy
+) -> Rung:
+    """Highest rung that the evidence supports, within what the incident and the contact allow."""
+    ceiling = _ceiling(incident, items, case)
+    for rung, least in _ladder(case, pool):
+        if rung <= ceiling and confidence_of(items, rung) >= least:
+            return rung
+    return Rung.OBSERVE
+
+
+def _ladder(case: EntityCase, pool: PoolPolicy) -> tuple[tuple[Rung, float], ...]:
+    exclude = pool.exclude_confidence
+    if case.state is EntityState.PROBATION:
+        exclude = min(exclude, PROBATION_CONFIDENCE)
+    return (
+        (Rung.EVICT, max(exclude, DRAIN_CONFIDENCE)),
+        (Rung.DRAIN, max(exclude, DRAIN_CONFIDENCE)),
+        (Rung.EXCLUDE, exclude),
+        (Rung.SUSPECT, min(SUSPECT_CONFIDENCE, exclude)),
+    )
+
+
+def _ceiling(incident: Incident, items: Sequence[EvidenceItem], case: EntityCase) -> Rung:
+    """What may be done at most, however sure we are.
+
+    A program's fault, or an operator's doing, is never a reason to exclude; what we do not hear of
+    is not judged anew save on evidence that acts alone; an open parent is the cause, and its
+    members stay closed for action.
+    """
+    alone = any(item.acts_alone for item in items)
+    grave = any(SEVERITY_RANK[i.severity] >= SEVERITY_RANK[Severity.ERROR] for i in items)
+    if incident.parent_id is not None or not grave:
+        return Rung.SUSPECT
+    if incident.fault_class in (FaultClass.APPLICATION, FaultClass.OPERATOR):
+        return Rung.SUSPECT
+    if all(item.application_possible for item in items):
+        return Rung.SUSPECT
+    if not alone and (case.contact is not Contact.LIVE or not _names_a_part(incident, items)):
+        return Rung.SUSPECT
+    if incident.phase is IncidentPhase.MITIGATED:
+        return Rung.SUSPECT
+    return max(item.max_rung for item in items)
+
+
+def _names_a_part(incident: Incident, items: Sequence[EvidenceItem]) -> bool:
+    """An unknown class never acts by itself, unless an active check of the user's said so."""
+    checked = any(item.detector.startswith("check_failed") for item in items)
+    return is_cause(incident.fault_class) or checked
+
+
+def _decided_by(items: Sequence[EvidenceItem]) -> str:
+    learned = all(item.detector == LEARNED_DETECTOR for item in items)
+    return BY_SCORE if learned else BY_RULE
+
+
+def _weight(judgement: Judgement) -> tuple[int, float, int, str]:
+    severity = SEVERITY_RANK[judgement.incident.severity]
+    return judgement.rung, judgement.confidence, severity, judgement.incident.id

@@ -1,0 +1,27 @@
+"""Columnar state of the fleet: what is kept of every series between batches and sweeps."""
+
+from gpuwarden_verdict.windows.checkpoint import CheckpointError
+from gpuwarden_verdict.windows.planes import (
+    FAST_S,
+    NEVER,
+    NOT_SUPPORTED,
+    NUMBER,
+    SLOW_S,
+    STALE,
+    UNAVAILABLE,
+)
+from gpuwarden_verdict.windows.state import FleetState
+from gpuwarden_verdict.windows.view import KindView
+
+__all__ = [
+    "FAST_S",
+    "NEVER",
+    "NOT_SUPPORTED",
+    "NUMBER",
+    "SLOW_S",
+    "STALE",
+    "UNAVAILABLE",
+    "CheckpointError",
+    "FleetState",
+    "KindView",
+]

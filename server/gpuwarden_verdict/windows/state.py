@@ -1,0 +1,172 @@
+"""The fleet's state: registration, application, events, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.event_groups import EventGroup
+from gpuwarden_verdict.windows.checkpoint import decode_checkpoint, encode_checkpoint
+from gpuwarden_verdict.windows.planes import DAY_S, F32, F64, HOUR_S, I64, KindPlanes
+from gpuwarden_verdict.windows.update import apply_readings, readings_of
+from gpuwarden_verdict.windows.view import KindView
+from gpuwarden_wire.batches import MissingCell
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.schema import Schema
+
+
+class FleetState:
+    """Columnar state of all entities. Not thread-safe: its owner holds a lock.
+
+    Rows are stable until `retire_node`, which closes gaps and raises `generation`; who keeps rows
+    between calls compares it.
+
+    Attributes:
+        late_rows: Rows left out because later readings were already there.
+        generation: Raised whenever rows move.
+    """
+
+    def __init__(self) -> None:
+        self.late_rows = 0
+        self.generation = 0
+        self._kinds = {kind: KindPlanes() for kind in EntityKind}
+        self._members: dict[str, set[tuple[EntityKind, str]]] = {}
+
+    def register(self, ref: EntityRef) -> int:
+        """Row of an entity in its kind, made on first sight; its node is registered with it.
+
+        A key that comes back under another node (a GPU moved) keeps its state: it is the part's.
+        """
+        planes = self._kinds[ref.kind]
+        row = planes.index.get(ref.key)
+        if row is not None and planes.refs[row].node_id == ref.node_id:
+            return row
+        if row is None:
+            row = planes.add(ref)
+        else:
+            self._members[planes.refs[row].node_id].discard((ref.kind, ref.key))
+            planes.refs[row] = ref
+        self._members.setdefault(ref.node_id, set()).add((ref.kind, ref.key))
+        node = EntityRef(EntityKind.NODE, ref.node_id, ref.node_id)
+        planes.node_rows[row] = row if ref.kind is EntityKind.NODE else self.register(node)
+        return row
+
+    def rows_of(self, kind: EntityKind, keys: Sequence[str]) -> I64:
+        """Rows of entities by key, int64, -1 where unknown."""
+        index = self._kinds[kind].index
+        return np.array([index.get(key, -1) for key in keys], dtype=np.int64)
+
+    def apply_table(
+        self,
+        kind: EntityKind,
+        rows: I64,
+        schema: Schema,
+        f32: F32,
+        f64: F64,
+        missing: Sequence[MissingCell],
+        observed_at: float,
+    ) -> None:
+        """Fold one table in.
+
+        Rows that already hold a later reading of one of the columns are left out and counted in
+        `late_rows`. Metrics outside the registry are kept like any other.
+
+        Args:
+            kind: Kind of the entities.
+            rows: Their rows, int64, shape (n,); -1 is skipped.
+            schema: Columns, f32 first.
+            f32: Shape (f32 columns, n), in the metrics' units.
+            f64: Counters, shape (counter columns, n).
+            missing: Reasons of NaN cells.
+            observed_at: Epoch seconds. A clock that runs ahead is the caller's to hold back: what
+                is older than the latest reading counts as late.
+        """
+        readings = readings_of(schema, rows, f32, f64, missing, observed_at)
+        self.late_rows += apply_readings(self._kinds[kind], readings)
+
+    def note_event(self, ref: EntityRef, group: EventGroup, at: float, count: int) -> None:
+        """Count `count` events of a group on an entity at `at` (epoch seconds).
+
+        An event older than the latest one is counted as decayed since then.
+        """
+        planes = self._kinds[ref.kind]
+        row, line = self.register(ref), planes.group_row(group)
+        latest = planes.by_group["event_at"][line, row]
+        until = at if np.isnan(latest) else max(float(latest), at)
+        idle = 0.0 if np.isnan(latest) else until - float(latest)
+        for name, constant in (("events_1h", HOUR_S), ("events_24h", DAY_S)):
+            plane = planes.by_group[name]
+            fresh = count * np.exp(-(until - at) / constant)
+            plane[line, row] = plane[line, row] * np.exp(-idle / constant) + fresh
+        planes.by_group["event_at"][line, row] = until
+
+    def note_repair(self, ref: EntityRef) -> None:
+        """A check passed after a repair: what was counted before it is no longer evidence.
+
+        Event counts and counter increments of the entity, and of what sits in a node, start anew;
+        levels and means go on.
+        """
+        refs = {(ref.kind, ref.key)}
+        if ref.kind is EntityKind.NODE:
+            refs = self._members.get(ref.node_id, set())
+        for kind, key in refs:
+            planes = self._kinds[kind]
+            row = planes.index.get(key)
+            if row is None:
+                continue
+            for name in ("events_1h", "events_24h"):
+                planes.by_group[name][:, row] = 0.0
+            for name in ("increment_1h", "increment_24h"):
+                counted = planes.by_metric[name][:, row]
+                counted[~np.isnan(counted)] = 0.0
+
+    def view(self, kind: EntityKind) -> KindView:
+        """What sweeps and features read."""
+        return KindView(self._kinds[kind])
+
+    def export_nodes(self, node_ids: Iterable[str]) -> bytes:
+        """Checkpoint of the incremental state of whole nodes; unknown nodes are left out."""
+        wanted = [self._members[node] for node in node_ids if node in self._members]
+        rows = {
+            kind: np.array(
+                sorted(
+                    self._kinds[kind].index[key]
+                    for members in wanted
+                    for member_kind, key in members
+                    if member_kind is kind
+                ),
+                dtype=np.int64,
+            )
+            for kind in EntityKind
+        }
+        return encode_checkpoint(self._kinds, rows)
+
+    def import_nodes(self, blob: bytes) -> None:
+        """Restore what `export_nodes` gave; it replaces the state of the entities in it.
+
+        Raises:
+            CheckpointError: Not a checkpoint, damaged, or of a newer form. Nothing was changed.
+        """
+        for part in decode_checkpoint(blob):
+            rows = np.array([self.register(ref) for ref in part.refs], dtype=np.int64)
+            part.restore(self._kinds[part.kind], rows)
+
+    def retire_node(self, node_id: str) -> None:
+        """Forget a node and all that sits in it; a node never seen is no error."""
+        members = self._members.pop(node_id, None)
+        if members is None:
+            return
+        for kind in EntityKind:
+            keys = {key for member_kind, key in members if member_kind is kind}
+            if keys:
+                self._kinds[kind].drop(keys)
+        self._renumber_nodes()
+        self.generation += 1
+
+    def _renumber_nodes(self) -> None:
+        nodes = self._kinds[EntityKind.NODE].index
+        for planes in self._kinds.values():
+            rows = [nodes[ref.node_id] for ref in planes.refs]
+            planes.node_rows[: len(rows)] = rows

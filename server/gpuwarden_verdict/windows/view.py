@@ -1,0 +1,162 @@
+"""What sweeps and features read: arrays of all entities of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.event_groups import EventGroup
+from gpuwarden_verdict.windows.planes import (
+    DAY_S,
+    F32,
+    F64,
+    HOUR_S,
+    I64,
+    NEVER,
+    U8,
+    AnyArray,
+    KindPlanes,
+)
+
+
+class KindView:
+    """The state of all N entities of one kind, in row order; NaN where there is no number.
+
+    Arrays are windows onto live state where nothing has to be computed: use them under the owner's
+    lock and never write to them. A metric that nobody ever sent is all NaN, code 4. Times are epoch
+    seconds of the agents' clocks.
+    """
+
+    def __init__(self, planes: KindPlanes) -> None:
+        self._planes = planes
+        self._count = len(planes.refs)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def refs(self) -> Sequence[EntityRef]:
+        """The entities, in row order."""
+        return self._planes.refs
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics that have ever been sent for this kind."""
+        return tuple(self._planes.metrics)
+
+    @property
+    def node_rows(self) -> I64:
+        """Row of each entity's node in the view of nodes, int64, shape (N,)."""
+        return self._planes.node_rows[: self._count]
+
+    def last(self, metric: str) -> F32:
+        """Latest reading, in the metric's unit, float32; NaN where it was no number."""
+        return self._plane("last", metric)
+
+    def age_s(self, metric: str, now: float) -> F32:
+        """Seconds from the latest number to `now`, float32; NaN where there never was one."""
+        return (now - self._plane("value_at", metric)).astype(np.float32)
+
+    def lag_s(self, metric: str) -> F32:
+        """Seconds from the latest number to the entity's latest reading of anything, float32.
+
+        Both are the agent's clock, so that a node whose clock is off is judged right.
+        """
+        return (self.last_seen_at() - self._plane("value_at", metric)).astype(np.float32)
+
+    def steady_s(self, metric: str) -> F32:
+        """Seconds over which the present number has been read again and again, float32.
+
+        0 where it was read once only; NaN where there is none.
+        """
+        held = self._plane("value_at", metric) - self._plane("changed_at", metric)
+        return held.astype(np.float32)
+
+    def missing_code(self, metric: str) -> U8:
+        """0 a number, 1 not supported, 2 unavailable, 3 stale, 4 never sent; uint8."""
+        if metric not in self._planes.metrics:
+            return np.full(self._count, NEVER, np.uint8)
+        return self._plane("missing", metric)
+
+    def increment_1h(self, metric: str) -> F32:
+        """Growth of a counter, decayed with time constant 1 h to the latest reading, float32.
+
+        A steady counter shows about its growth of the last hour. 0 from the first number on, NaN
+        before and for metrics that are no counters. A counter that went back adds what it shows.
+        """
+        return self._plane("increment_1h", metric)
+
+    def increment_24h(self, metric: str) -> F32:
+        """As `increment_1h` with time constant 24 h."""
+        return self._plane("increment_24h", metric)
+
+    def ewma_fast(self, metric: str) -> F32:
+        """Mean with time constant FAST_S, float32; of counters: of the rate per second."""
+        return self._plane("fast", metric)
+
+    def ewma_slow(self, metric: str) -> F32:
+        """Mean with time constant SLOW_S, float32; of counters: of the rate per second."""
+        return self._plane("slow", metric)
+
+    def variance(self, metric: str) -> F32:
+        """Variance around the slow mean with the same time constant, float32, >= 0."""
+        return self._plane("variance", metric)
+
+    def last_change_at(self, metric: str) -> F64:
+        """When the number last changed or was first seen, float64; NaN where none was."""
+        return self._plane("changed_at", metric)
+
+    def coverage_s(self, metric: str) -> F32:
+        """Time between numbers, decayed as `increment_1h` is, float32: their quotient is a rate.
+
+        0 after one number; about 3600 under steady reading; NaN where there never was one.
+        """
+        return self._plane("coverage", metric)
+
+    def highest(self, metric: str) -> F32:
+        """Highest number since first sight, float32."""
+        return self._plane("highest", metric)
+
+    def resets(self, metric: str) -> F32:
+        """How often the counter went back since first sight, float32."""
+        return self._plane("resets", metric) if metric in self._planes.metrics else self._full(0.0)
+
+    def events_1h(self, group: EventGroup, now: float | None = None) -> F32:
+        """Events of a group, decayed with time constant 1 h, float32, 0 where none.
+
+        Decayed to `now`, or without it to the entity's latest reading (its own clock).
+        """
+        return self._events("events_1h", HOUR_S, group, now)
+
+    def events_24h(self, group: EventGroup, now: float | None = None) -> F32:
+        """As `events_1h` with time constant 24 h."""
+        return self._events("events_24h", DAY_S, group, now)
+
+    def last_event_at(self, group: EventGroup) -> F64:
+        """When the latest event of a group was observed, float64, NaN where none."""
+        if group not in self._planes.groups:
+            return np.full(self._count, np.nan)
+        return self._planes.by_group["event_at"][self._planes.groups[group], : self._count]
+
+    def last_seen_at(self) -> F64:
+        """When the latest reading of the entity was observed, float64, NaN where none."""
+        return self._planes.by_row["last_seen_at"][0, : self._count]
+
+    def _events(self, name: str, constant: float, group: EventGroup, now: float | None) -> F32:
+        if group not in self._planes.groups:
+            return self._full(0.0)
+        counts = self._planes.by_group[name][self._planes.groups[group], : self._count]
+        until = self.last_seen_at() if now is None else now
+        idle = np.fmax(np.nan_to_num(until - self.last_event_at(group)), 0.0)
+        return (counts * np.exp(-idle / constant)).astype(np.float32)
+
+    def _plane(self, name: str, metric: str) -> AnyArray:
+        row = self._planes.metrics.get(metric)
+        if row is None:
+            return self._full(np.nan)
+        return self._planes.by_metric[name][row, : self._count]
+
+    def _full(self, value: float) -> F32:
+        return np.full(self._count, value, np.float32)
