@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from math import nan
+from math import isfinite, nan
 from sys import byteorder
 
 import msgspec
@@ -122,7 +122,7 @@ def pack_table(schema: Schema, observed_at: float, rows: Mapping[str, Sequence[R
     Args:
         schema: Columns; each row holds one reading a column in this order.
         observed_at: Epoch seconds.
-        rows: Readings by entity key.
+        rows: Readings by entity key. NaN and infinities count as unavailable ("not_finite").
 
     Raises:
         ValueError: A row has another number of readings than the schema has columns.
@@ -139,8 +139,11 @@ def pack_table(schema: Schema, observed_at: float, rows: Mapping[str, Sequence[R
                     f"row {entities[row]!r}: {len(values)} readings, {len(schema.columns)} columns"
                 )
             reading = values[index]
-            if isinstance(reading, float | int):
+            if isinstance(reading, float | int) and isfinite(reading):
                 block.append(reading)
+            elif isinstance(reading, float | int):
+                block.append(nan)
+                missing.append(_missing_cell(row, index, Unavailable("not_finite")))
             else:
                 block.append(nan)
                 missing.append(_missing_cell(row, index, reading))

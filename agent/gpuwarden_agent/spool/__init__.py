@@ -1,0 +1,1 @@
+"""The disk spool: what was collected stays here until the server has it for good."""

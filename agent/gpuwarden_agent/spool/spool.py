@@ -1,0 +1,462 @@
+"""The spool: two streams of batches on disk, bounded, in memory while the disk is full."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gpuwarden_agent.spool.entry import Entry, Origin, Outgoing, SpoolSize
+from gpuwarden_agent.spool.halving import halve
+from gpuwarden_agent.spool.opening import open_spool, sound_marker, take_folder
+from gpuwarden_agent.spool.store import BatchStore, StoreFailed
+from gpuwarden_wire.batches import WIRE_VERSION, Batch, ShedRange, Stream, Table
+from gpuwarden_wire.codec import encode_batch
+from gpuwarden_wire.events import Event
+from gpuwarden_wire.schema import Schema
+
+MEMORY_CAP_BYTES = 16 * 1024 * 1024
+"""Most bytes kept in memory while the disk takes nothing: about two hours of a full node."""
+
+_EVENTS_A_BATCH = 500
+_IN_ORDER = 4
+"""Unsent telemetry up to this many batches goes in order; beyond, the newest goes first."""
+
+_RETRY_DISK_S = 5.0
+_SHED_STEP = 64
+_decoder = msgspec.msgpack.Decoder(Batch)
+
+Position = tuple[str, bytes]
+
+
+class Spool:
+    """Owns the spool folder. Thread-safe.
+
+    Events get their sequence when they are stored, telemetry when it is first sent: so live
+    telemetry can overtake what piled up during an outage, and still each stream's sequences are
+    sent in rising order.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        origin: Origin,
+        cap_bytes: int,
+        memory_cap_bytes: int = MEMORY_CAP_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open or create the spool.
+
+        Raises:
+            SpoolUnusable: The folder cannot be used, or another agent has it.
+        """
+        self._folder = folder
+        self._origin = origin
+        self._cap_bytes = cap_bytes
+        self._memory_cap_bytes = memory_cap_bytes
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._folder_lock = take_folder(folder)
+        try:
+            opened = open_spool(folder, origin.boot_id, clock())
+        except BaseException:
+            self._folder_lock.close()
+            raise
+        self._disk = opened.store
+        self.spool_id = opened.spool_id
+        self.set_aside = opened.set_aside
+        self._next_seq = opened.next_seq
+        self._next_id = self._disk.highest_id() + 1
+        self._newest_sent_id = 0
+        self._overflow: BatchStore | None = None
+        self._trouble: str | None = None
+        self._retry_at = 0.0
+        self._floor = dict.fromkeys(Stream, 0)
+        self._shed_here = dict.fromkeys(Stream, 0)
+        self._has_shed = self._disk.count_shed() > 0
+
+    # what was collected
+
+    def append_events(self, events: Sequence[Event], position: Position | None = None) -> None:
+        """Store events, and a follower's position with them; on disk when it returns.
+
+        While the disk takes nothing they are kept in memory, which `trouble` says.
+        """
+        with self._lock:
+            bodies = [
+                self._encode(Stream.EVENTS, events=tuple(events[start : start + _EVENTS_A_BATCH]))
+                for start in range(0, len(events), _EVENTS_A_BATCH)
+            ]
+            self._append(Stream.EVENTS, bodies, position, ())
+
+    def append_telemetry(self, tables: Sequence[Table], schemas: Iterable[Schema]) -> None:
+        """Store one batch of telemetry and the schemas that its tables name."""
+        with self._lock:
+            body = self._encode(Stream.TELEMETRY, tables=tuple(tables))
+            self._append(Stream.TELEMETRY, [body], None, tuple(schemas))
+
+    def position(self, follower: str) -> bytes | None:
+        """What was last stored by `append_events` under this name."""
+        with self._lock:
+            for store in reversed(self._stores()):
+                if (content := store.position(follower)) is not None:
+                    return content
+        return None
+
+    def fact(self, name: str) -> str | None:
+        """Something the agent itself remembers over restarts."""
+        with self._lock:
+            return self._disk.fact(f"agent.{name}")
+
+    def remember(self, name: str, value: str) -> None:
+        """Remember something over restarts, if the disk takes it."""
+        with self._lock:
+            try:
+                with self._disk.transaction(durable=False):
+                    self._disk.set_fact(f"agent.{name}", value)
+            except StoreFailed as failure:
+                self._degrade(failure.reason)
+
+    # what is to be sent
+
+    def next_events(self, after_seq: int) -> Outgoing | None:
+        """The batch of events with the lowest sequence above `after_seq`."""
+        with self._lock:
+            found = self._first(Stream.EVENTS, after_seq)
+            return self._outgoing(*found) if found else None
+
+    def next_telemetry(self, after_seq: int) -> Outgoing | None:
+        """The next telemetry: what has a sequence above `after_seq`, then live, then backlog."""
+        with self._lock:
+            found = self._first(Stream.TELEMETRY, after_seq) or self._number_next()
+            return self._outgoing(*found) if found else None
+
+    def schemas(self) -> dict[str, Schema]:
+        """All schemas that stored batches may name, by hash."""
+        with self._lock:
+            found: dict[str, Schema] = {}
+            for store in self._stores():
+                found.update(store.schemas())
+            return found
+
+    def trim(self, stream: Stream, durable_seq: int) -> None:
+        """The server has everything of a stream up to `durable_seq` for good: let go of it."""
+        with self._lock:
+            if durable_seq <= self._floor[stream]:
+                return
+            self._floor[stream] = durable_seq
+            for store in self._stores():
+                self._trim_store(store, stream)
+
+    def split(self, outgoing: Outgoing) -> bool:
+        """Halve a batch that the server found too large; False where it cannot be halved."""
+        with self._lock:
+            halves = halve(outgoing.batch, self.schemas())
+            store = self._store_of(outgoing.entry_id)
+            if halves is None or store is None:
+                return False
+            try:
+                with store.transaction(durable=outgoing.batch.stream is Stream.EVENTS):
+                    store.replace_body(outgoing.entry_id, _template(halves[0]))
+                    self._insert_behind(store, outgoing, _template(halves[1]))
+            except StoreFailed as failure:
+                self._degrade(failure.reason)
+                return False
+            return True
+
+    def drop(self, outgoing: Outgoing) -> None:
+        """Give up a batch that the server refuses for ever; its sequence is declared as dropped."""
+        with self._lock:
+            store = self._store_of(outgoing.entry_id)
+            if store is None:
+                return
+            stream, seq = outgoing.batch.stream, outgoing.batch.seq
+            try:
+                with store.transaction(durable=False):
+                    store.delete(outgoing.entry_id)
+                    store.release_shed(stream, seq)
+                    store.add_shed(stream, seq, seq)
+                self._has_shed = True
+            except StoreFailed as failure:
+                self._degrade(failure.reason)
+
+    # how it is
+
+    @property
+    def trouble(self) -> str | None:
+        """Why batches are kept in memory (disk_full, …); None while the disk takes them."""
+        return self._trouble
+
+    @property
+    def shed(self) -> dict[Stream, int]:
+        """Batches that this process dropped for want of room."""
+        return dict(self._shed_here)
+
+    def size(self) -> SpoolSize:
+        """How full the spool is."""
+        with self._lock:
+            totals = [store.totals() for store in self._stores()]
+        in_memory = totals[1] if len(totals) > 1 else {}
+        return SpoolSize(
+            events=sum(total[Stream.EVENTS][0] for total in totals),
+            telemetry=sum(total[Stream.TELEMETRY][0] for total in totals),
+            payload_bytes=sum(size for total in totals for _, size in total.values()),
+            in_memory=sum(count for count, _ in in_memory.values()),
+        )
+
+    def retry_disk(self) -> None:
+        """Move what is in memory to the disk, if it takes it by now; cheap where nothing is."""
+        with self._lock:
+            if self._overflow is not None and self._clock() >= self._retry_at:
+                self._drain(self._overflow)
+
+    def close(self) -> int:
+        """Close; returns the number of batches that were in memory only and are lost."""
+        with self._lock:
+            if self._overflow is not None:
+                self._drain(self._overflow)
+            lost = self.size().in_memory
+            if self._overflow is None:
+                self._mark_closed()
+            for store in self._stores():
+                store.close()
+            self._folder_lock.close()
+            return lost
+
+    # storing
+
+    def _encode(
+        self, stream: Stream, events: tuple[Event, ...] = (), tables: tuple[Table, ...] = ()
+    ) -> bytes:
+        return encode_batch(
+            Batch(
+                version=WIRE_VERSION,
+                node_id=self._origin.node_id,
+                spool_id="",
+                stream=stream,
+                seq=0,
+                boot_id=self._origin.boot_id,
+                agent_version=self._origin.agent_version,
+                sent_at=self._clock(),
+                interval_s=self._origin.interval_s,
+                tables=tables,
+                events=events,
+            )
+        )
+
+    def _append(
+        self,
+        stream: Stream,
+        bodies: Sequence[bytes],
+        position: Position | None,
+        schemas: Sequence[Schema],
+    ) -> None:
+        self.retry_disk()
+        entries = [self._seal(stream, body) for body in bodies]
+        if self._overflow is None:
+            try:
+                self._put(self._disk, self._cap_bytes, entries, position, schemas)
+                return
+            except StoreFailed as failure:
+                self._degrade(failure.reason)
+        assert self._overflow is not None
+        self._put(self._overflow, self._memory_cap_bytes, entries, position, schemas)
+
+    def _seal(self, stream: Stream, body: bytes) -> Entry:
+        seq = self._take_seq(stream) if stream is Stream.EVENTS else None
+        self._next_id += 1
+        return Entry(self._next_id - 1, stream, seq, body)
+
+    def _take_seq(self, stream: Stream) -> int:
+        seq = self._next_seq[stream]
+        self._next_seq[stream] = seq + 1
+        return seq
+
+    def _put(
+        self,
+        store: BatchStore,
+        cap_bytes: int,
+        entries: Sequence[Entry],
+        position: Position | None,
+        schemas: Sequence[Schema],
+    ) -> None:
+        before, shed_before = dict(self._next_seq), dict(self._shed_here)
+        durable = position is not None or any(one.stream is Stream.EVENTS for one in entries)
+        try:
+            with store.transaction(durable=durable):
+                for schema in schemas:
+                    store.add_schema(schema)
+                for entry in entries:
+                    store.insert(entry)
+                if position is not None:
+                    store.set_position(*position)
+                self._make_room(store, cap_bytes)
+                self._save_sequences(store)
+        except StoreFailed:
+            self._next_seq, self._shed_here = before, shed_before
+            raise
+
+    def _make_room(self, store: BatchStore, cap_bytes: int) -> None:
+        """Drop what was sealed first: telemetry as long as there is any, only then events."""
+        for stream in (Stream.TELEMETRY, Stream.EVENTS):
+            while store.payload_bytes > cap_bytes:
+                oldest = store.oldest(stream, _SHED_STEP)
+                if not oldest:
+                    break
+                for entry_id, seq in oldest:
+                    if store.payload_bytes <= cap_bytes:
+                        break
+                    self._shed(store, stream, entry_id, seq)
+
+    def _shed(self, store: BatchStore, stream: Stream, entry_id: int, seq: int | None) -> None:
+        number = self._take_seq(stream) if seq is None else seq
+        store.delete(entry_id)
+        store.release_shed(stream, number)
+        store.add_shed(stream, number, number)
+        self._shed_here[stream] += 1
+        self._has_shed = True
+
+    def _save_sequences(self, store: BatchStore) -> None:
+        for stream, seq in self._next_seq.items():
+            store.set_fact(f"next_seq.{stream}", str(seq))
+
+    # sending
+
+    def _stores(self) -> list[BatchStore]:
+        return [self._disk] if self._overflow is None else [self._disk, self._overflow]
+
+    def _store_of(self, entry_id: int) -> BatchStore | None:
+        return next((store for store in self._stores() if store.holds(entry_id)), None)
+
+    def _first(self, stream: Stream, after_seq: int) -> tuple[BatchStore, Entry] | None:
+        floor = max(after_seq, self._floor[stream])
+        found = [
+            (store, entry)
+            for store in self._stores()
+            if (entry := store.first_numbered(stream, floor)) is not None
+        ]
+        return min(found, key=lambda pair: pair[1].seq or 0, default=None)
+
+    def _number_next(self) -> tuple[BatchStore, Entry] | None:
+        # On a full disk nothing can be numbered: its telemetry waits, what is in memory goes.
+        store = self._overflow or self._disk
+        entry = store.oldest_unsent()
+        if entry is None:
+            return None
+        if store.count_unsent() > _IN_ORDER:
+            newest = store.newest_unsent()
+            if newest is not None and newest.id > self._newest_sent_id:
+                entry = newest
+        before = dict(self._next_seq)
+        seq = self._take_seq(Stream.TELEMETRY)
+        try:
+            with store.transaction(durable=False):
+                store.number(entry.id, seq)
+                self._save_sequences(store)
+        except StoreFailed as failure:
+            self._next_seq = before
+            self._degrade(failure.reason)
+            return None
+        self._newest_sent_id = max(self._newest_sent_id, entry.id)
+        return store, Entry(entry.id, entry.stream, seq, entry.body)
+
+    def _outgoing(self, store: BatchStore, entry: Entry) -> Outgoing:
+        seq = entry.seq or 0
+        waiting = entry.stream is Stream.EVENTS and self._first(Stream.EVENTS, seq) is not None
+        batch = msgspec.structs.replace(
+            _decoder.decode(entry.body),
+            spool_id=self.spool_id,
+            seq=seq,
+            more_events=waiting,
+            shed=self._declared(store, entry.stream, seq),
+        )
+        return Outgoing(entry.id, batch)
+
+    def _declared(self, store: BatchStore, stream: Stream, seq: int) -> tuple[ShedRange, ...]:
+        if not self._has_shed:
+            return ()
+        try:
+            with store.transaction(durable=False):
+                return store.carry_shed(stream, seq)
+        except StoreFailed as failure:
+            self._degrade(failure.reason)
+            return ()
+
+    def _trim_store(self, store: BatchStore, stream: Stream) -> None:
+        try:
+            with store.transaction(durable=False):
+                store.delete_through(stream, self._floor[stream])
+            store.release_pages()
+            self._has_shed = self._has_shed and any(one.count_shed() for one in self._stores())
+        except StoreFailed as failure:
+            self._degrade(failure.reason)  # `_floor` hides what could not be deleted
+
+    def _insert_behind(self, store: BatchStore, outgoing: Outgoing, body: bytes) -> None:
+        stream, seq = outgoing.batch.stream, outgoing.batch.seq
+        self._next_id += 1
+        if stream is Stream.TELEMETRY:
+            store.insert(Entry(self._next_id, stream, None, body))
+            return
+        # Event batches behind the first were never taken by the server (they go one by one), so
+        # their numbers may still change; the second half keeps its place before them.
+        for one in self._stores():
+            one.make_room_after(seq, outgoing.entry_id)
+        store.insert(Entry(outgoing.entry_id + 1, stream, seq + 1, body))
+        self._take_seq(stream)
+        self._save_sequences(store)
+
+    # a disk that takes nothing
+
+    def _degrade(self, reason: str) -> None:
+        if self._overflow is None:
+            # Numbers given from here on may never reach the disk; see opening._resume.
+            sound_marker(self._folder).unlink(missing_ok=True)
+            self._overflow = BatchStore(None)
+        self._trouble = reason
+        self._retry_at = self._clock() + _RETRY_DISK_S
+
+    def _drain(self, overflow: BatchStore) -> None:
+        before = dict(self._next_seq)
+        try:
+            with self._disk.transaction(durable=True):
+                self._move(overflow)
+                for stream, floor in self._floor.items():
+                    self._disk.delete_through(stream, floor)
+                self._make_room(self._disk, self._cap_bytes)
+                self._save_sequences(self._disk)
+        except StoreFailed as failure:
+            self._next_seq = before
+            self._degrade(failure.reason)
+            return
+        overflow.close()
+        self._overflow = None
+        self._trouble = None
+        sound_marker(self._folder).touch()
+
+    def _move(self, overflow: BatchStore) -> None:
+        for entry in overflow.entries():
+            self._disk.insert(entry)
+        for schema in overflow.schemas().values():
+            self._disk.add_schema(schema)
+        for name, content in overflow.positions():
+            self._disk.set_position(name, content)
+        for dropped in overflow.shed_ranges():
+            self._disk.add_shed(dropped.stream, dropped.first_seq, dropped.last_seq)
+
+    def _mark_closed(self) -> None:
+        try:
+            with self._disk.transaction(durable=True):
+                self._disk.set_fact("closed", "yes")
+                self._save_sequences(self._disk)
+        except StoreFailed:
+            sound_marker(self._folder).unlink(missing_ok=True)
+
+
+def _template(batch: Batch) -> bytes:
+    """A batch as it lies in the store: without what is filled in when it is sent."""
+    return encode_batch(
+        msgspec.structs.replace(batch, spool_id="", seq=0, shed=(), schemas=(), more_events=False)
+    )

@@ -1,0 +1,1 @@
+"""Delivery of spooled batches to the server."""

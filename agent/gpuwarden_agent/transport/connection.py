@@ -1,0 +1,145 @@
+"""One kept-alive HTTP connection to the server."""
+
+from __future__ import annotations
+
+import http.client
+import select
+import socket
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""An acknowledgement with the verdicts of 16 GPUs takes about 5 kB."""
+
+
+class ConnectionFailed(Exception):
+    """No answer came. Whether the batch was applied is not known: send it again.
+
+    Attributes:
+        reused: The connection had served before: it may just have been closed for idling.
+    """
+
+    def __init__(self, detail: str, *, reused: bool = False) -> None:
+        super().__init__(detail)
+        self.reused = reused
+
+
+class TlsUnusable(Exception):
+    """The TLS settings cannot be used; the message names the file and the mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer.
+
+    Attributes:
+        status_code: HTTP status.
+        retry_after: Retry-After header, "" where there is none.
+        body: At most 4 MiB of it.
+    """
+
+    status_code: int
+    retry_after: str
+    body: bytes
+
+
+def tls_context(
+    ca_file: Path | None, client_cert_file: Path | None, client_key_file: Path | None
+) -> ssl.SSLContext:
+    """Certificates are always checked; own authorities replace the host's.
+
+    Raises:
+        TlsUnusable: A file cannot be read or is not PEM.
+    """
+    try:
+        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsUnusable(f"CA file {ca_file}: {error}. Give a readable PEM file.") from error
+    if client_cert_file and client_key_file:
+        try:
+            context.load_cert_chain(client_cert_file, client_key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise TlsUnusable(
+                f"client certificate {client_cert_file} with {client_key_file}: {error}. "
+                "Give a PEM certificate and its key."
+            ) from error
+    return context
+
+
+class ServerConnection:
+    """Posts to one server; reconnects when told to. One thread posts, any thread may `abort`."""
+
+    def __init__(self, url: str, timeout_s: float, tls: ssl.SSLContext | None) -> None:
+        parts = urlsplit(url)
+        self.url = url
+        self._path = parts.path.rstrip("/")
+        self._used = False
+        host, port = parts.hostname or "", parts.port
+        self._http: http.client.HTTPConnection
+        if parts.scheme == "https":
+            self._http = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
+        else:
+            self._http = http.client.HTTPConnection(host, port, timeout=timeout_s)
+
+    def open(self) -> bool:
+        """Make sure there is a connection that the server has not closed.
+
+        Returns:
+            True where a new one had to be made.
+
+        Raises:
+            ConnectionFailed: The server cannot be reached.
+        """
+        if self._http.sock is not None and not _closed_by_peer(self._http.sock):
+            return False
+        self.close()
+        try:
+            self._http.connect()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise ConnectionFailed(f"cannot reach {self.url}: {error}") from error
+        return True
+
+    def post(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        """Post and read the answer.
+
+        Raises:
+            ConnectionFailed: No complete answer came in time; the connection is closed.
+        """
+        reused, self._used = self._used, True
+        try:
+            self._http.request("POST", self._path + path, body=body, headers=headers)
+            response = self._http.getresponse()
+            content = response.read(_MAX_ANSWER_BYTES)
+            if not response.isclosed():
+                self.close()  # longer than anything of ours: do not read on
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            raise ConnectionFailed(
+                f"no answer from {self.url}: {error!r}", reused=reused
+            ) from error
+        return Answer(response.status, response.getheader("Retry-After") or "", content)
+
+    def abort(self) -> None:
+        """Break off a post that another thread waits in."""
+        sock = self._http.sock
+        if sock is not None:
+            with suppress(OSError):  # closed already
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close; the next `open` makes a new connection."""
+        self._used = False
+        self._http.close()
+
+
+def _closed_by_peer(sock: socket.socket) -> bool:
+    """Between answers nothing is to be read: readable means end of file, or an unasked word."""
+    try:
+        readable, _, _ = select.select([sock], [], [], 0)
+    except (OSError, ValueError):
+        return True
+    return bool(readable)

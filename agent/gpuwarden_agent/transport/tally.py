@@ -1,0 +1,38 @@
+"""Counts of what became of batches; read by /metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from gpuwarden_agent.transport.answers import Fate
+from gpuwarden_wire.batches import Stream
+
+
+class DeliveryTally:
+    """Thread-safe counters of one sender."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fates: Counter[tuple[Stream, str]] = Counter()
+        self._acknowledged_at: float | None = None
+
+    def note(self, stream: Stream, outcome: Fate | str) -> None:
+        """One try of one batch ended so; "unreachable" where no answer came."""
+        with self._lock:
+            self._fates[stream, str(outcome)] += 1
+
+    def note_acknowledged(self, now: float) -> None:
+        """The server acknowledged a batch at `now`, epoch seconds."""
+        with self._lock:
+            self._acknowledged_at = now
+
+    def outcomes(self) -> dict[tuple[Stream, str], int]:
+        """Tries by stream and outcome."""
+        with self._lock:
+            return dict(self._fates)
+
+    @property
+    def acknowledged_at(self) -> float | None:
+        """Epoch seconds of the last acknowledgement; None before the first."""
+        return self._acknowledged_at
