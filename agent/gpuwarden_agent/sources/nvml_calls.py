@@ -73,7 +73,6 @@ class Gpu:
 
     Attributes:
         uuid, pci_bus_id, index, serial, model, vbios_version: As in GpuAnswer.
-        bus_id: PCI bus id in NVML's own spelling.
         handle: Valid for the present poll.
         absent: Keys of queries that this GPU does not answer.
         links: NVLink numbers that exist, None before they were counted.
@@ -83,7 +82,6 @@ class Gpu:
 
     uuid: str
     pci_bus_id: str
-    bus_id: str
     index: int
     handle: Handle
     serial: str = ""

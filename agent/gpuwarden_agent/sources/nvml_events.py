@@ -72,7 +72,7 @@ class XidWatch:
         for gpu in gpus:
             self._caller.gpu_uuid = gpu.uuid
             try:
-                handle = self._caller.call("nvmlDeviceGetHandleByPciBusId", gpu.bus_id)
+                handle = self._caller.call("nvmlDeviceGetHandleByPciBusId", gpu.pci_bus_id)
                 self._caller.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, event_set)
             except CallError as error:
                 refused = refused or error.code

@@ -104,12 +104,12 @@ class Roster:
         uuid = self.caller.call("nvmlDeviceGetUUID", handle)
         self.caller.gpu_uuid = uuid
         pci = self.caller.call("nvmlDeviceGetPciInfo", handle)
-        bus_id = pci.busId.decode("ascii", "replace")
+        address = pci_address(pci)
         known = self.gpus.get(uuid)
-        if known is not None and known.bus_id == bus_id:
+        if known is not None and known.pci_bus_id == address:
             known.index = index
             return
-        gpu = Gpu(uuid, pci_address(pci), bus_id, index, handle)
+        gpu = Gpu(uuid, address, index, handle)
         gpu.forget_support(self.clock())
         gpu.serial = self._text("nvmlDeviceGetSerial", handle)
         gpu.model = self._text("nvmlDeviceGetName", handle)
@@ -155,7 +155,7 @@ class Roster:
         )
 
     def _look_up(self, gpu: Gpu) -> None:
-        gpu.handle = self.caller.call("nvmlDeviceGetHandleByPciBusId", gpu.bus_id)
+        gpu.handle = self.caller.call("nvmlDeviceGetHandleByPciBusId", gpu.pci_bus_id)
         if self.caller.call("nvmlDeviceGetUUID", gpu.handle) != gpu.uuid:
             self._enumerated_at = None  # another board in this slot
             raise CallError("nvmlDeviceGetUUID", codes.GPU_NOT_FOUND)

@@ -1,0 +1,38 @@
+/* What the parts of the stub share: codes, handles, and the beginning and end of every call. */
+#ifndef STUB_H
+#define STUB_H
+
+#include "scenario.h"
+
+typedef int nvmlReturn_t;
+
+enum {
+    SUCCESS = 0,
+    UNINITIALIZED = 1,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7,
+    TIMEOUT = 10,
+    GPU_IS_LOST = 15,
+    VERSION_MISMATCH = 25,
+    UNKNOWN = 999,
+};
+
+/* One per GPU; its address is the handle, stable for the life of the process. */
+struct device {
+    int gpu;
+};
+typedef struct device *nvmlDevice_t;
+
+/*
+ * Beginning of every call: refreshes the scenario, obeys its rules, and returns with the lock held
+ * where the answer is SUCCESS. `gpu` is -1 for calls about no GPU.
+ */
+nvmlReturn_t stub_enter(const char *call, int gpu);
+/* As stub_enter, and finds the GPU: says GPU_IS_LOST or NOT_FOUND where it is not there. */
+nvmlReturn_t stub_enter_gpu(const char *call, nvmlDevice_t handle, struct gpu **gpu);
+/* Gives the lock back; returns `code`. */
+nvmlReturn_t stub_leave(nvmlReturn_t code);
+
+#endif
