@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,11 +21,34 @@ from gpuwarden_server.core.health import HealthBoard, health_router
 from gpuwarden_server.core.logs import configure_logging
 from gpuwarden_server.core.meters import Meters, make_meters
 from gpuwarden_server.core.problems import install_problem_handlers
-from gpuwarden_server.front import RAW_ROUTES, Front, RawHandler, RawRoute
+from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.front import (
+    INGEST,
+    RAW_ROUTES,
+    Front,
+    RawHandler,
+    RawRoute,
+    document_raw_routes,
+)
+from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
+from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.endpoints import IngestHandler
+from gpuwarden_server.ingest.meters import IngestMeters
+from gpuwarden_server.ingest.ports import EventSink, VerdictReply, VerdictSource
+from gpuwarden_server.ingest.schemas import SchemaBook
+from gpuwarden_server.ingest.service import IngestParts, IngestService
+from gpuwarden_server.ingest.sessions import Sessions
+from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.serving import bind_socket, serve
 from gpuwarden_server.store.database import Store, connect_store
+from gpuwarden_server.store.heartbeat import beat
 from gpuwarden_server.store.versions import migrate_store, prepare_store
+from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.version import __version__
+
+# How long /readyz waits for a write; a healthy disk takes milliseconds.
+PROBE_TIMEOUT_S = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +76,9 @@ class Foundation:
         meters: The server's own metrics.
         board: Probes of /readyz.
         ring: Valid keys.
+        state: Columnar state of the fleet and its lock.
+        sessions: What the front door remembers of each node; `presence` for readers.
+        directory: Nodes and GPUs.
         stopping: Set when the shutdown begins: long-lived streams end then.
     """
 
@@ -62,32 +88,39 @@ class Foundation:
     meters: Meters
     board: HealthBoard
     ring: KeyRing
+    state: GuardedState
+    sessions: Sessions
+    directory: FleetDirectory
     stopping: asyncio.Event
 
 
 class _StorePart:
-    """The two files, the first key and the ring of keys."""
+    """The two files, the first key, and what is restored from them."""
 
-    def __init__(self, base: Foundation) -> None:
+    def __init__(self, base: Foundation, book: SchemaBook) -> None:
         self._base = base
+        self._book = book
 
     async def start(self) -> None:
-        """Start the writers; at the very first start, make the admin key and show it."""
-        store, settings = self._base.store, self._base.settings
-        store.start()
-        given = settings.admin_key.get_secret_value() if settings.admin_key else None
-        now = self._base.clock.now()
+        """Start the writers; at the very first start, make the admin key and show it; restore."""
+        base = self._base
+        base.store.start()
+        given = base.settings.admin_key.get_secret_value() if base.settings.admin_key else None
+        now = base.clock.now()
         made = await asyncio.wrap_future(
-            store.state.writer.submit(lambda connection: ensure_admin_key(connection, given, now))
+            base.store.state.writer.submit(lambda writes: ensure_admin_key(writes, given, now))
         )
         if made is not None:
             # The one place where a key is written in clear: to the person who starts the server.
-            print(f"Admin key, shown only now: {made}", flush=True)  # noqa: T201
-        self._base.ring.load()
+            print(f"Admin key, shown only now: {made}", flush=True)  # noqa: T201 - meant for stdout
+        base.ring.load()
+        base.directory.load(base.store.state)
+        restore(base.store, base.state, base.sessions, self._book, base.clock.monotonic())
 
     async def stop(self) -> None:
         """Write what is queued and close both files."""
         await asyncio.to_thread(self._base.store.close)
+        self._base.state.close()
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
@@ -97,18 +130,87 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         StartError: Settings or files that it cannot work with; names the mend.
     """
     base = _foundation(settings, clock or SystemClock())
-    parts: list[Part] = [_StorePart(base)]
-    handlers: dict[RawRoute, RawHandler] = {}
+    book = SchemaBook()
+    meters = IngestMeters(base.meters.registry)
+    checkpointer = Checkpointer(
+        base.store, base.state, base.sessions, base.clock, meters, settings.checkpoint_pass_s
+    )
+    base.board.add_probe("checkpoint", checkpointer.probe)
+    unjudged = _Unjudged()
+    service = _ingest(base, book, meters, unjudged, unjudged)
+    handlers: dict[RawRoute, RawHandler] = {INGEST: IngestHandler(base.ring, service, meters)}
+    parts: list[Part] = [_StorePart(base, book), checkpointer]
     return _assemble(base, _routers(base), handlers, parts)
 
 
 def _foundation(settings: Settings, clock: Clock) -> Foundation:
     prepare_store(settings.state_folder)
     store = connect_store(settings.state_folder)
+    sessions = Sessions(clock, settings.silent_after_s)
     board = HealthBoard(clock)
+    board.add_probe("database", lambda: _database_trouble(store))
     return Foundation(
-        settings, clock, store, make_meters(), board, KeyRing(store.state, clock), asyncio.Event()
+        settings=settings,
+        clock=clock,
+        store=store,
+        meters=make_meters(),
+        board=board,
+        ring=KeyRing(store.state, clock),
+        state=GuardedState(FleetState()),
+        sessions=sessions,
+        directory=FleetDirectory(sessions.is_live),
+        stopping=asyncio.Event(),
     )
+
+
+def _database_trouble(store: Store) -> str | None:
+    """Why state.db cannot be written, by trying."""
+    if not (store.state.writer.alive and store.history.writer.alive):
+        return "a writer thread has ended"
+    try:
+        store.state.writer.call(beat, timeout_s=PROBE_TIMEOUT_S)
+    except TimeoutError:
+        return f"state.db took no write within {PROBE_TIMEOUT_S:g} s"
+    except WriteFailed as error:
+        return f"state.db cannot be written: {error}"
+    return None
+
+
+def _ingest(
+    base: Foundation,
+    book: SchemaBook,
+    meters: IngestMeters,
+    sink: EventSink,
+    verdicts: VerdictSource,
+) -> IngestService:
+    return IngestService(
+        IngestParts(
+            database=base.store.state,
+            state=base.state,
+            sessions=base.sessions,
+            book=book,
+            directory=base.directory,
+            sink=sink,
+            verdicts=verdicts,
+            clock=base.clock,
+            meters=meters,
+            future_tolerance_s=base.settings.future_tolerance_s,
+        )
+    )
+
+
+class _Unjudged:
+    """Stands where the judge will: takes events, has no verdict."""
+
+    feed_id = ""
+    epoch = 0
+
+    def events_stored(self, events: Sequence[StoredEvent]) -> None:
+        """Nobody judges yet."""
+
+    def verdict_if_changed(self, node_id: str, marker: int | None) -> VerdictReply | None:
+        """Nobody judged."""
+        return None
 
 
 def _routers(base: Foundation) -> Iterable[APIRouter]:
@@ -123,22 +225,10 @@ def _assemble(
     handlers: Mapping[RawRoute, RawHandler],
     parts: Sequence[Part],
 ) -> FastAPI:
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        started: list[Part] = []
-        try:
-            for part in parts:
-                await part.start()
-                started.append(part)
-            yield
-        finally:
-            for part in reversed(started):
-                await part.stop()
-
     app = FastAPI(
         title="gpuwarden",
         version=__version__,
-        lifespan=lifespan,
+        lifespan=_lifespan(parts),
         dependencies=[Depends(Gate(base.ring))],
     )
     app.state.stopping = base.stopping
@@ -149,7 +239,20 @@ def _assemble(
     require_complete(routes)
     install_problem_handlers(app)
     app.add_middleware(Front, handlers=handlers)
+    document_raw_routes(app)
     return app
+
+
+def _lifespan(parts: Sequence[Part]) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as running:
+            for part in parts:
+                await part.start()
+                running.push_async_callback(part.stop)
+            yield
+
+    return lifespan
 
 
 def run_server(settings: Settings) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fastapi import FastAPI
+
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.problems import PROBLEM_TYPE, challenge_of
 from gpuwarden_wire.batches import CONTENT_TYPE
@@ -131,3 +133,17 @@ def header_of(scope: Scope, name: bytes) -> str | None:
         if key == name:
             return bytes(value).decode("latin-1")
     return None
+
+
+def document_raw_routes(app: FastAPI) -> None:
+    """Put the raw routes into the app's OpenAPI document."""
+    make = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = make()
+        for route in RAW_ROUTES:
+            path = document["paths"].setdefault(route.path, {})
+            path[route.method.lower()] = dict(route.operation)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend it

@@ -11,6 +11,7 @@ from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.access.keys import KeyRing, public_form
 from gpuwarden_server.access.principals import Role
 from gpuwarden_server.access.repository import audit_after
+from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.store.database import Database
 
 
@@ -20,7 +21,7 @@ class KeyRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     role: Role
-    node: str | None = Field(None, min_length=1, max_length=255, description="for role agent")
+    node: str | None = Field(None, pattern=NODE_ID_PATTERN, description="for role agent")
     name: str = Field("", max_length=255, description="for people and the audit")
 
 

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sqlalchemy import Connection
+
 from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.acknowledgement import NodeVerdict
+from gpuwarden_wire.events import Event
 
 
 class EventSink(Protocol):
@@ -33,6 +37,54 @@ class VerdictReply:
 
     marker: int
     verdict: NodeVerdict
+
+
+class NodeDraft(Protocol):
+    """One node's records while a transaction works on them; nobody else sees it yet."""
+
+    def resolve(self, event: Event) -> EntityRef | None:
+        """The entity that an event speaks about, its pci_bus_id joined to the GPU in that slot.
+
+        Returns:
+            None where it speaks of a GPU that this node is not known to have: it stays on the node.
+        """
+        ...
+
+    def note_contact(self, agent_version: str, interval_s: float) -> None:
+        """Take the header of a batch over."""
+        ...
+
+    def note_event(self, event: Event, boot_id: str) -> None:
+        """Take an inventory or a boot over."""
+        ...
+
+    def save(self, connection: Connection) -> None:
+        """Write what changed, in the transaction of the events."""
+        ...
+
+    def adopt(self) -> None:
+        """Make the draft the truth, after its commit."""
+        ...
+
+
+class NodeDirectory(Protocol):
+    """What the fleet is made of."""
+
+    def draft(self, node_id: str, at: float) -> NodeDraft:
+        """A draft of one node, made where it is new; `at` is the server's epoch seconds."""
+        ...
+
+    def owner_of(self, gpu_uuid: str) -> str | None:
+        """Node that the GPU belongs to, None for a GPU never seen."""
+        ...
+
+    def knows_boot(self, node_id: str, boot_id: str) -> bool:
+        """Whether the boot was announced."""
+        ...
+
+    def contact_is_news(self, node_id: str, agent_version: str, interval_s: float) -> bool:
+        """Whether a batch's header says something new about its node, a new node included."""
+        ...
 
 
 class VerdictSource(Protocol):

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
 from gpuwarden_verdict.windows import FleetState
 
 
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="state-waiter")
+
+
 @dataclass(frozen=True, slots=True)
 class GuardedState:
     """FleetState is not thread-safe: every use, reads and views included, holds `lock`.
 
-    Ingest takes the lock for microseconds and never waits for it on the event loop; a sweep should
-    hold it as short as it can.
+    Threads take `lock` itself and hold it as short as they can; the event loop takes it by `held`.
     """
 
     state: FleetState
     lock: Lock = field(default_factory=Lock)
+    _waiter: ThreadPoolExecutor = field(default_factory=_one_thread)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[FleetState]:
+        """Hold the lock on the event loop without ever blocking it."""
+        if not self.lock.acquire(blocking=False):
+            await self._wait()
+        try:
+            yield self.state
+        finally:
+            self.lock.release()
+
+    def close(self) -> None:
+        """End the waiting thread."""
+        self._waiter.shutdown(wait=True)
+
+    async def _wait(self) -> None:
+        acquired = asyncio.get_running_loop().run_in_executor(self._waiter, self.lock.acquire)
+        try:
+            await asyncio.shield(acquired)
+        except asyncio.CancelledError:
+            # The thread gets the lock later, and nobody would be there to give it back.
+            acquired.add_done_callback(lambda _: self.lock.release())
+            raise

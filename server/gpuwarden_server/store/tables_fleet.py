@@ -169,6 +169,13 @@ audit = Table(
     sqlite_autoincrement=True,
 )
 
+heartbeats = Table(
+    "heartbeats",
+    STATE,
+    Column("id", Integer, primary_key=True),
+    Column("beats", Integer, nullable=False, comment="writes that /readyz tried"),
+)
+
 checkpoints = Table(
     "checkpoints",
     HISTORY,

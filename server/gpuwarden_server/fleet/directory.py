@@ -1,0 +1,207 @@
+"""The fleet as it is now, in memory; state.db has the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from threading import Lock
+
+import structlog
+from sqlalchemy import Connection
+
+from gpuwarden_server.fleet import repository
+from gpuwarden_server.fleet.domain import (
+    GpuRecord,
+    NodeRecord,
+    apply_boot,
+    apply_inventory,
+    gpu_in_slot,
+    place_gpus,
+)
+from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_wire.events import Event, EventKind, Inventory
+from gpuwarden_wire.metrics import EntityKind
+
+_log = structlog.get_logger(__name__)
+
+
+class FleetDirectory:
+    """Nodes and GPUs by id; records are immutable, so what a reader got stays what it was.
+
+    Written on the event loop only (`take_over`), read from any thread.
+    """
+
+    def __init__(self, is_live: Callable[[str], bool]) -> None:
+        """Make an empty directory; `load` fills it.
+
+        Args:
+            is_live: Whether a node is heard of at present. A GPU that a live node still has is
+                not given to another node that claims it.
+        """
+        self._is_live = is_live
+        self._lock = Lock()
+        self._nodes: dict[str, NodeRecord] = {}
+        self._gpus: dict[str, GpuRecord] = {}
+        self._by_node: dict[str, dict[str, GpuRecord]] = {}
+
+    def load(self, database: Database) -> None:
+        """Read everything from state.db."""
+        with database.read() as connection:
+            nodes = repository.load_nodes(connection)
+            gpus = repository.load_gpus(connection)
+        with self._lock:
+            self._nodes = {node.node_id: node for node in nodes}
+            self._gpus, self._by_node = {}, {}
+            for gpu in gpus:
+                self._put(gpu)
+
+    def node(self, node_id: str) -> NodeRecord | None:
+        """One node, None where it was never seen."""
+        return self._nodes.get(node_id)
+
+    def nodes(self) -> list[NodeRecord]:
+        """All nodes by name."""
+        with self._lock:
+            return sorted(self._nodes.values(), key=lambda node: node.node_id)
+
+    def gpu(self, gpu_uuid: str) -> GpuRecord | None:
+        """One GPU, None where it was never seen."""
+        return self._gpus.get(gpu_uuid)
+
+    def gpus(self) -> list[GpuRecord]:
+        """All GPUs, by node and slot."""
+        with self._lock:
+            return sorted(self._gpus.values(), key=lambda gpu: (gpu.node_id, gpu.pci_bus_id))
+
+    def gpus_of(self, node_id: str) -> list[GpuRecord]:
+        """GPUs of a node, by slot; those off the bus too (`present` tells)."""
+        with self._lock:
+            held = list(self._by_node.get(node_id, {}).values())
+        return sorted(held, key=lambda gpu: gpu.pci_bus_id)
+
+    def owner_of(self, gpu_uuid: str) -> str | None:
+        """Node that the GPU belongs to, None for a GPU never seen."""
+        record = self._gpus.get(gpu_uuid)
+        return record.node_id if record else None
+
+    def knows_boot(self, node_id: str, boot_id: str) -> bool:
+        """Whether the boot was announced."""
+        node = self._nodes.get(node_id)
+        return node is not None and boot_id in node.boots
+
+    def contact_is_news(self, node_id: str, agent_version: str, interval_s: float) -> bool:
+        """Whether a batch's header says something new about its node, a new node included."""
+        node = self._nodes.get(node_id)
+        return node is None or (node.agent_version, node.interval_s) != (agent_version, interval_s)
+
+    def is_held_elsewhere(self, gpu_uuid: str, node_id: str) -> bool:
+        """Whether another node that is heard of has the GPU in its newest inventory."""
+        record = self._gpus.get(gpu_uuid)
+        return (
+            record is not None
+            and record.node_id != node_id
+            and record.present
+            and self._is_live(record.node_id)
+        )
+
+    def draft(self, node_id: str, at: float) -> FleetDraft:
+        """A draft of one node, made where it is new; `at` is the server's epoch seconds."""
+        return FleetDraft(self, node_id, at)
+
+    def take_over(self, node: NodeRecord, gpus: Iterable[GpuRecord]) -> None:
+        """Replace records, after their commit."""
+        with self._lock:
+            self._nodes[node.node_id] = node
+            for record in gpus:
+                self._put(record)
+
+    def _put(self, record: GpuRecord) -> None:
+        before = self._gpus.get(record.gpu_uuid)
+        if before is not None and before.node_id != record.node_id:
+            self._by_node[before.node_id].pop(record.gpu_uuid, None)
+        self._gpus[record.gpu_uuid] = record
+        self._by_node.setdefault(record.node_id, {})[record.gpu_uuid] = record
+
+
+class FleetDraft:
+    """One node's records while a transaction works on them.
+
+    Attributes:
+        node: The node as it will be.
+        gpus: GPU records that change, by uuid.
+    """
+
+    def __init__(self, directory: FleetDirectory, node_id: str, at: float) -> None:
+        self._directory = directory
+        self._at = at
+        self._before = directory.node(node_id)
+        self.node = self._before or NodeRecord(node_id=node_id, first_seen_at=at)
+        self.gpus: dict[str, GpuRecord] = {}
+
+    def resolve(self, event: Event) -> EntityRef | None:
+        """The entity that an event speaks about; None for a GPU that this node does not have."""
+        node_id = self.node.node_id
+        match event.entity_kind:
+            case EntityKind.NIC | EntityKind.DISK if event.entity:
+                return EntityRef(event.entity_kind, f"{node_id}/{event.entity}", node_id)
+            case EntityKind.GPU if event.entity:
+                return self._own_gpu(event.entity)
+        if event.pci_bus_id is not None:
+            record = gpu_in_slot(self._known().values(), event.pci_bus_id)
+            if record is not None:
+                return EntityRef(EntityKind.GPU, record.gpu_uuid, node_id)
+        if event.entity_kind is EntityKind.GPU:
+            return None
+        return EntityRef(EntityKind.NODE, node_id, node_id)
+
+    def note_contact(self, agent_version: str, interval_s: float) -> None:
+        """Take the header of a batch over."""
+        self.node = replace(self.node, agent_version=agent_version, interval_s=interval_s)
+
+    def note_event(self, event: Event, boot_id: str) -> None:
+        """Take an inventory or a boot over; other events change nothing here."""
+        if event.kind is EventKind.NODE_BOOT:
+            self.node = apply_boot(self.node, boot_id)
+        elif event.kind is EventKind.INVENTORY and event.inventory is not None:
+            self._note_inventory(event.inventory)
+
+    def save(self, connection: Connection) -> None:
+        """Write what changed."""
+        if self.node is not self._before:
+            repository.save_node(connection, self.node, self._at)
+        repository.save_gpus(connection, self.gpus.values(), self._at)
+
+    def adopt(self) -> None:
+        """Make the draft the truth, after its commit."""
+        self._directory.take_over(self.node, self.gpus.values())
+
+    def _note_inventory(self, inventory: Inventory) -> None:
+        node_id = self.node.node_id
+        known = dict(self._known())
+        elsewhere: list[str] = []
+        for gpu in inventory.gpus:
+            if self._directory.is_held_elsewhere(gpu.gpu_uuid, node_id):
+                elsewhere.append(gpu.gpu_uuid)
+            elif (record := self._directory.gpu(gpu.gpu_uuid)) is not None:
+                known.setdefault(gpu.gpu_uuid, record)
+        for uuid in elsewhere:
+            _log.warning(
+                "gpu_claimed_twice",
+                gpu_uuid=uuid,
+                node_id=node_id,
+                held_by=self._directory.owner_of(uuid),
+            )
+        self.node = apply_inventory(self.node, inventory, self._at)
+        self.gpus |= place_gpus(node_id, inventory, known, elsewhere, self._at)
+
+    def _own_gpu(self, gpu_uuid: str) -> EntityRef | None:
+        if gpu_uuid not in self.gpus:
+            owner = self._directory.owner_of(gpu_uuid)
+            if owner not in (None, self.node.node_id):
+                return None
+        return EntityRef(EntityKind.GPU, gpu_uuid, self.node.node_id)
+
+    def _known(self) -> Mapping[str, GpuRecord]:
+        held = {gpu.gpu_uuid: gpu for gpu in self._directory.gpus_of(self.node.node_id)}
+        return held | self.gpus

@@ -1,0 +1,148 @@
+"""Nodes and GPUs as values, and how an inventory changes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpuwarden_kernel_log.pci import canonical_pci
+from gpuwarden_wire.events import GpuIdentity, Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRecord:
+    """A GPU that some node had or has.
+
+    Attributes:
+        gpu_uuid: Identity.
+        node_id: Node that it was last seen in.
+        serial: The part, "" unknown.
+        pci_bus_id: Last known slot, dddd:bb:dd.f.
+        gpu_index: Driver's index, display only.
+        model: Product name.
+        driver_version: Kernel driver.
+        vbios_version: "" unknown.
+        nics: Near NICs.
+        present: Named by the node's newest inventory; a GPU off the bus is not.
+        first_seen_at: Epoch seconds.
+        last_seen_at: Newest inventory that named it, epoch seconds.
+    """
+
+    gpu_uuid: str
+    node_id: str
+    serial: str
+    pci_bus_id: str
+    gpu_index: int | None
+    model: str
+    driver_version: str
+    vbios_version: str
+    nics: tuple[str, ...]
+    present: bool
+    first_seen_at: float
+    last_seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as its inventory and boots tell.
+
+    Attributes:
+        node_id: Name.
+        first_seen_at: Epoch seconds.
+        boot_id: Newest boot, "" before the first was announced.
+        agent_version: Of the latest batch that brought something new.
+        interval_s: Telemetry cadence, 0 unknown.
+        gpus_expected: None unknown.
+        nics: "device/port" and interface names.
+        disks: Whole block devices.
+        labels: Free facts.
+        inventory_at: Epoch seconds of the last inventory, None never.
+        boots: All boots announced so far.
+    """
+
+    node_id: str
+    first_seen_at: float
+    boot_id: str = ""
+    agent_version: str = ""
+    interval_s: float = 0.0
+    gpus_expected: int | None = None
+    nics: tuple[str, ...] = ()
+    disks: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    inventory_at: float | None = None
+    boots: frozenset[str] = frozenset()
+
+
+def apply_inventory(node: NodeRecord, inventory: Inventory, at: float) -> NodeRecord:
+    """The node after `inventory`; its GPUs are `place_gpus`'s."""
+    return replace(
+        node,
+        gpus_expected=inventory.gpus_expected,
+        nics=inventory.nics,
+        disks=inventory.disks,
+        labels=inventory.labels,
+        inventory_at=at,
+    )
+
+
+def apply_boot(node: NodeRecord, boot_id: str) -> NodeRecord:
+    """The node after `boot_id` was announced; a boot known before changes nothing."""
+    if not boot_id or boot_id in node.boots:
+        return node
+    return replace(node, boot_id=boot_id, boots=node.boots | {boot_id})
+
+
+def place_gpus(
+    node_id: str,
+    inventory: Inventory,
+    known: Mapping[str, GpuRecord],
+    elsewhere: Iterable[str],
+    at: float,
+) -> dict[str, GpuRecord]:
+    """The GPU records that an inventory changes.
+
+    Args:
+        node_id: Node that sent it.
+        inventory: What the node has now.
+        known: Records by uuid: of this node, and of GPUs that the inventory names.
+        elsewhere: Named GPUs that another, live node still has: they stay there.
+        at: Epoch seconds.
+
+    Returns:
+        New records by uuid; GPUs of this node that are no longer named are kept, not present, at
+        their last slot, so that a kernel line about a lost GPU still finds it.
+    """
+    held = set(elsewhere)
+    named = {gpu.gpu_uuid: gpu for gpu in inventory.gpus if gpu.gpu_uuid not in held}
+    changed = {uuid: _seen(known.get(uuid), gpu, node_id, at) for uuid, gpu in named.items()}
+    for uuid, record in known.items():
+        if record.node_id == node_id and uuid not in named and record.present:
+            changed[uuid] = replace(record, present=False)
+    return changed
+
+
+def gpu_in_slot(records: Iterable[GpuRecord], pci_bus_id: str) -> GpuRecord | None:
+    """The GPU at an address, among the records of one node.
+
+    A present GPU wins over one that left; of several that left, the latest.
+    """
+    address = canonical_pci(pci_bus_id)
+    there = [record for record in records if address and record.pci_bus_id == address]
+    return max(there, key=lambda record: (record.present, record.last_seen_at), default=None)
+
+
+def _seen(before: GpuRecord | None, gpu: GpuIdentity, node_id: str, at: float) -> GpuRecord:
+    return GpuRecord(
+        gpu_uuid=gpu.gpu_uuid,
+        node_id=node_id,
+        serial=gpu.serial or (before.serial if before else ""),
+        pci_bus_id=canonical_pci(gpu.pci_bus_id) or gpu.pci_bus_id.lower(),
+        gpu_index=gpu.index,
+        model=gpu.model,
+        driver_version=gpu.driver_version,
+        vbios_version=gpu.vbios_version,
+        nics=gpu.nics,
+        present=True,
+        first_seen_at=before.first_seen_at if before else at,
+        last_seen_at=at,
+    )

@@ -1,0 +1,90 @@
+"""Nodes, boots, GPUs and slots in state.db."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
+from gpuwarden_server.store.tables_fleet import gpu_slots, gpus, node_boots, nodes
+
+
+def load_nodes(connection: Connection) -> list[NodeRecord]:
+    """All nodes."""
+    boots: dict[str, set[str]] = defaultdict(set)
+    for node_id, boot_id in connection.execute(select(node_boots.c.node_id, node_boots.c.boot_id)):
+        boots[node_id].add(boot_id)
+    return [
+        NodeRecord(
+            node_id=row["node_id"],
+            first_seen_at=row["first_seen_at"],
+            boot_id=row["boot_id"],
+            agent_version=row["agent_version"],
+            interval_s=row["interval_s"],
+            gpus_expected=row["gpus_expected"],
+            nics=tuple(row["nics"]),
+            disks=tuple(row["disks"]),
+            labels=row["labels"],
+            inventory_at=row["inventory_at"],
+            boots=frozenset(boots[row["node_id"]]),
+        )
+        for row in connection.execute(select(nodes)).mappings()
+    ]
+
+
+def load_gpus(connection: Connection) -> list[GpuRecord]:
+    """All GPUs ever seen."""
+    return [
+        GpuRecord(**{**row, "nics": tuple(row["nics"])})
+        for row in connection.execute(select(gpus)).mappings()
+    ]
+
+
+def save_node(connection: Connection, node: NodeRecord, at: float) -> None:
+    """Write a node and its boots; `at` is when it was last seen, epoch seconds."""
+    values = asdict(node)
+    del values["boots"]
+    values |= {"nics": list(node.nics), "disks": list(node.disks), "labels": dict(node.labels)}
+    statement = upsert(nodes).values(**values, last_seen_at=at)
+    fresh = {name: statement.excluded[name] for name in (*values, "last_seen_at")}
+    del fresh["node_id"], fresh["first_seen_at"]
+    connection.execute(statement.on_conflict_do_update(index_elements=["node_id"], set_=fresh))
+    for boot_id in node.boots:
+        row = upsert(node_boots).values(node_id=node.node_id, boot_id=boot_id, first_seen_at=at)
+        connection.execute(row.on_conflict_do_nothing())
+
+
+def save_gpus(connection: Connection, records: Iterable[GpuRecord], at: float) -> None:
+    """Write GPUs, and close and open slots where one moved; `at` in epoch seconds."""
+    for record in records:
+        values = {**asdict(record), "nics": list(record.nics)}
+        statement = upsert(gpus).values(**values)
+        fresh = {name: statement.excluded[name] for name in values}
+        del fresh["gpu_uuid"], fresh["first_seen_at"]
+        connection.execute(statement.on_conflict_do_update(index_elements=["gpu_uuid"], set_=fresh))
+        if record.present:
+            _move_slot(connection, record, at)
+
+
+def _move_slot(connection: Connection, record: GpuRecord, at: float) -> None:
+    current = connection.execute(
+        select(gpu_slots).where(
+            gpu_slots.c.gpu_uuid == record.gpu_uuid, gpu_slots.c.until.is_(None)
+        )
+    ).one_or_none()
+    if current is not None:
+        if (current.node_id, current.pci_bus_id) == (record.node_id, record.pci_bus_id):
+            return
+        connection.execute(update(gpu_slots).where(gpu_slots.c.id == current.id).values(until=at))
+    connection.execute(
+        insert(gpu_slots).values(
+            gpu_uuid=record.gpu_uuid,
+            node_id=record.node_id,
+            pci_bus_id=record.pci_bus_id,
+            since=at,
+        )
+    )

@@ -1,0 +1,232 @@
+"""The rolling checkpoint of telemetry, and what a restart makes of it.
+
+Nodes are spread over SHARDS by a hash of their name. Each shard is one row of history.db: the
+incremental state of its nodes and, taken under the same lock, the sequences that are in it. After
+the commit is synced, agents may trim to those sequences. A pass over all shards takes
+CHECKPOINT_PASS_S; shards without new telemetry are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+from sqlalchemy import Connection
+
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.ingest import repository
+from gpuwarden_server.ingest.meters import IngestMeters
+from gpuwarden_server.ingest.schemas import SchemaBook
+from gpuwarden_server.ingest.sequences import SequenceLedger
+from gpuwarden_server.ingest.sessions import NodeSession, Sessions, SpoolSession
+from gpuwarden_server.ingest.spools import Standing
+from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.store.database import Store
+from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_verdict.windows import CheckpointError
+from gpuwarden_wire.batches import Stream
+
+# A node's shard is in its row for ever: another number of shards is a new HISTORY_VERSION.
+SHARDS = 64
+_log = structlog.get_logger(__name__)
+
+_Ledgers = dict[str, dict[str, SequenceLedger]]
+_ledgers_decoder = msgspec.json.Decoder(_Ledgers)
+
+
+def shard_of(node_id: str) -> int:
+    """The shard that a node's checkpoint lies in."""
+    return zlib.crc32(node_id.encode()) % SHARDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """One shard as exported.
+
+    Attributes:
+        state: FleetState.export_nodes.
+        ledgers: Encoded, by node and spool.
+        ceilings: What each ledger may be trimmed to once this is durable.
+    """
+
+    state: bytes
+    ledgers: bytes
+    ceilings: list[tuple[SequenceLedger, int]]
+
+
+class Checkpointer:
+    """Writes the checkpoint while the server runs, and a last one at its end."""
+
+    def __init__(
+        self,
+        store: Store,
+        state: GuardedState,
+        sessions: Sessions,
+        clock: Clock,
+        meters: IngestMeters,
+        pass_s: float,
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._sessions = sessions
+        self._clock = clock
+        self._meters = meters
+        self._pass_s = pass_s
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+
+    async def start(self) -> None:
+        """Begin the rolling passes."""
+        self._task = asyncio.create_task(self._roll(), name="checkpoint")
+
+    async def stop(self) -> None:
+        """End them, with one last pass."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.run_pass()
+
+    def probe(self) -> str | None:
+        """For /readyz: None while checkpoints are written."""
+        if self._task is not None and self._task.done():
+            return "the checkpoint task has ended"
+        return "the last checkpoint could not be written" if self._failing else None
+
+    async def run_pass(self) -> None:
+        """Write every shard that has something new, and when nodes were last heard of."""
+        for shard, members in sorted(self._members().items()):
+            await self._save(shard, members)
+        await self._save_last_seen()
+
+    async def _roll(self) -> None:
+        while True:
+            for shard in range(SHARDS):
+                await asyncio.sleep(self._pass_s / SHARDS)
+                members = self._members().get(shard)
+                if members:
+                    await self._save(shard, members)
+            await self._save_last_seen()
+
+    def _members(self) -> dict[int, list[tuple[str, NodeSession]]]:
+        """Nodes by shard, of shards with new telemetry."""
+        shards: dict[int, list[tuple[str, NodeSession]]] = {}
+        for node_id, session in self._sessions.items():
+            shards.setdefault(shard_of(node_id), []).append((node_id, session))
+        return {
+            shard: members
+            for shard, members in shards.items()
+            if any(session.telemetry_dirty for _, session in members)
+        }
+
+    async def _save(self, shard: int, members: list[tuple[str, NodeSession]]) -> None:
+        with self._meters.checkpoint_seconds.time():
+            snapshot = await asyncio.to_thread(self._export, members)
+            now = self._clock.now()
+
+            def write(connection: Connection) -> None:
+                repository.save_checkpoint(connection, shard, snapshot.state, snapshot.ledgers, now)
+
+            try:
+                await asyncio.wrap_future(self._store.history.writer.submit(write))
+                await asyncio.to_thread(self._store.history.sync)
+            except (WriteFailed, OSError) as error:
+                self._note_failure(members, error)
+                return
+        self._failing = False
+        self._meters.checkpoint_bytes.inc(len(snapshot.state) + len(snapshot.ledgers))
+        for ledger, ceiling in snapshot.ceilings:
+            ledger.durable_seq = max(ledger.durable_seq, ceiling)
+
+    def _note_failure(self, members: list[tuple[str, NodeSession]], error: Exception) -> None:
+        if not self._failing:
+            _log.error("checkpoint_failed", error=str(error))
+        self._failing = True
+        self._meters.checkpoint_failures.inc()
+        for _, session in members:
+            session.telemetry_dirty = True
+
+    def _export(self, members: list[tuple[str, NodeSession]]) -> _Snapshot:
+        """In a thread: the state and the sequences of some nodes, at one moment."""
+        now = self._clock.now()
+        with self._state.lock:
+            state = self._state.state.export_nodes([node_id for node_id, _ in members])
+            ledgers: _Ledgers = {}
+            ceilings: list[tuple[SequenceLedger, int]] = []
+            for node_id, session in members:
+                session.telemetry_dirty = False
+                for spool_id, spool in list(session.spools.items()):
+                    ledger = spool.ledgers[Stream.TELEMETRY]
+                    kept = ledger.copy()
+                    kept.durable_seq = ledger.ceiling(now)
+                    ledgers.setdefault(node_id, {})[spool_id] = kept
+                    ceilings.append((ledger, kept.durable_seq))
+        return _Snapshot(state, msgspec.json.encode(ledgers), ceilings)
+
+    async def _save_last_seen(self) -> None:
+        seen: dict[tuple[str, str], float] = {}
+        for node_id, session in self._sessions.items():
+            if session.seen_dirty:
+                session.seen_dirty = False
+                seen[node_id, session.live_spool] = session.last_seen_at
+        if not seen:
+            return
+        write = self._store.state.writer.submit(
+            lambda connection: repository.save_last_seen(connection, seen)
+        )
+        try:
+            await asyncio.wrap_future(write)
+        except WriteFailed as error:
+            _log.error("last_seen_not_written", nodes=len(seen), error=str(error))
+
+
+def restore(
+    store: Store, state: GuardedState, sessions: Sessions, book: SchemaBook, now: float
+) -> None:
+    """Fill sessions, schemas and the columnar state from the two files, at start.
+
+    A live spool gets its full patience from now on: that the server was away is not the agent's
+    silence. A checkpoint that cannot be read is left out: the state grows again.
+
+    Args:
+        store: The files.
+        state: Empty state.
+        sessions: No sessions.
+        book: Empty book.
+        now: The monotonic clock, seconds.
+    """
+    with store.state.read() as connection:
+        book.learn(repository.load_schemas(connection))
+        last_seen = repository.load_last_seen(connection)
+        for node_id, spool_id, standing in repository.load_spools(connection):
+            session = sessions.of(node_id)
+            session.spools[spool_id] = SpoolSession(standing)
+            session.last_seen_at = last_seen[node_id]
+            session.heard_at = now
+            if standing is Standing.LIVE:
+                session.live_spool = spool_id
+        for node_id, spool_id, ledger in repository.load_ledgers(connection):
+            spool = sessions.of(node_id).spools.get(spool_id)
+            if spool is not None:
+                spool.ledgers[Stream.EVENTS] = ledger
+    _restore_telemetry(store, state, sessions)
+
+
+def _restore_telemetry(store: Store, state: GuardedState, sessions: Sessions) -> None:
+    with store.history.read() as connection:
+        checkpoints = repository.load_checkpoints(connection)
+    for shard, blob, encoded in checkpoints:
+        try:
+            ledgers = _ledgers_decoder.decode(encoded)
+            with state.lock:
+                state.state.import_nodes(blob)
+        except (CheckpointError, msgspec.DecodeError) as error:
+            _log.warning("checkpoint_left_out", shard=shard, reason=str(error))
+            continue
+        for node_id, spools in ledgers.items():
+            for spool_id, ledger in spools.items():
+                spool = sessions.of(node_id).spools.get(spool_id)
+                if spool is not None:
+                    spool.ledgers[Stream.TELEMETRY] = ledger

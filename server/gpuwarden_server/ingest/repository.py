@@ -1,0 +1,273 @@
+"""Events, spools, sequences, schemas, conflicts and checkpoints in the database files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from gpuwarden_server.ingest.domain import EventFlag, StoredEvent
+from gpuwarden_server.ingest.sequences import SequenceLedger
+from gpuwarden_server.ingest.spools import Standing
+from gpuwarden_server.store.tables_fleet import (
+    applied_sequences,
+    checkpoints,
+    conflicts,
+    events,
+    nodes,
+    schemas,
+    spools,
+)
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_wire.batches import Batch
+from gpuwarden_wire.codec import encode_batch
+from gpuwarden_wire.events import Event
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.schema import Schema
+
+MAX_CONFLICTS_A_NODE = 32
+MAX_CONFLICT_BYTES = 256 * 1024
+MAX_SPOOLS_A_NODE = 16
+
+_events_decoder = msgspec.json.Decoder(Event)
+_schema_decoder = msgspec.json.Decoder(Schema)
+_ledger_decoder = msgspec.json.Decoder(SequenceLedger)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """An event on its way into the table.
+
+    Attributes:
+        event: As it came.
+        ref: Resolved entity.
+        batch: Its batch.
+        received_at: Epoch seconds.
+        flags: What is unusual.
+    """
+
+    event: Event
+    ref: EntityRef
+    batch: Batch
+    received_at: float
+    flags: frozenset[EventFlag]
+
+
+def insert_event(connection: Connection, arrived: Arrived) -> StoredEvent | None:
+    """Store an event; None where its natural id is stored already."""
+    batch, ref, event = arrived.batch, arrived.ref, arrived.event
+    statement = (
+        upsert(events)
+        .values(
+            id=event.id,
+            node_id=batch.node_id,
+            entity_kind=str(ref.kind),
+            entity=ref.key,
+            kind=str(event.kind),
+            observed_at=event.observed_at,
+            received_at=arrived.received_at,
+            boot_id=batch.boot_id,
+            spool_id=batch.spool_id,
+            seq=batch.seq,
+            flags=",".join(sorted(arrived.flags)),
+            body=msgspec.json.encode(event).decode(),
+        )
+        .on_conflict_do_nothing(index_elements=["id"])
+        .returning(events.c.row)
+    )
+    row = connection.execute(statement).scalar_one_or_none()
+    if row is None:
+        return None
+    return StoredEvent(
+        row, event, ref, batch.node_id, batch.boot_id, arrived.received_at, arrived.flags
+    )
+
+
+def events_after(
+    connection: Connection, row: int, limit: int, node_id: str | None = None
+) -> list[StoredEvent]:
+    """Stored events in order of arrival.
+
+    Args:
+        connection: Reading connection of state.db.
+        row: Only events with a higher row.
+        limit: At most so many.
+        node_id: Only what this node sent, None for all.
+    """
+    query = select(events).where(events.c.row > row).order_by(events.c.row).limit(limit)
+    if node_id is not None:
+        query = query.where(events.c.node_id == node_id)
+    return [_stored(found) for found in connection.execute(query).mappings()]
+
+
+def last_event_row(connection: Connection) -> int:
+    """Highest row of the events table, 0 where it is empty."""
+    return connection.execute(select(func.max(events.c.row))).scalar_one() or 0
+
+
+def load_schemas(connection: Connection) -> list[Schema]:
+    """All schemas ever registered."""
+    return [_schema_decoder.decode(body) for body in connection.scalars(select(schemas.c.body))]
+
+
+def insert_schemas(connection: Connection, new: Iterable[Schema], at: float) -> None:
+    """Register schemas; those that are there already stay."""
+    for schema in new:
+        connection.execute(
+            upsert(schemas)
+            .values(
+                hash=schema.hash,
+                entity_kind=str(schema.entity_kind),
+                body=msgspec.json.encode(schema).decode(),
+                first_seen_at=at,
+            )
+            .on_conflict_do_nothing()
+        )
+
+
+def make_live(connection: Connection, node_id: str, spool_id: str, at: float) -> list[str]:
+    """Make a new spool the node's live one.
+
+    Returns:
+        Oldest superseded spools beyond the bound, which were forgotten.
+    """
+    connection.execute(
+        update(spools).where(spools.c.node_id == node_id).values(standing=str(Standing.SUPERSEDED))
+    )
+    connection.execute(
+        insert(spools).values(
+            node_id=node_id,
+            spool_id=spool_id,
+            standing=str(Standing.LIVE),
+            first_seen_at=at,
+            last_seen_at=at,
+        )
+    )
+    query = select(spools.c.spool_id).where(spools.c.node_id == node_id)
+    newest_first = connection.scalars(query.order_by(spools.c.first_seen_at.desc())).all()
+    forgotten = [old for old in newest_first[MAX_SPOOLS_A_NODE:] if old != spool_id]
+    for table in (applied_sequences, spools):
+        connection.execute(
+            delete(table).where(table.c.node_id == node_id, table.c.spool_id.in_(forgotten))
+        )
+    return forgotten
+
+
+def load_spools(connection: Connection) -> list[tuple[str, str, Standing]]:
+    """Node, spool and standing of every spool."""
+    query = select(spools.c.node_id, spools.c.spool_id, spools.c.standing)
+    return [
+        (node, spool, Standing(standing)) for node, spool, standing in connection.execute(query)
+    ]
+
+
+def load_last_seen(connection: Connection) -> Mapping[str, float]:
+    """When each node was last heard of, as of the last write."""
+    return dict(connection.execute(select(nodes.c.node_id, nodes.c.last_seen_at)).tuples().all())
+
+
+def save_last_seen(connection: Connection, seen: Mapping[tuple[str, str], float]) -> None:
+    """Write when nodes were last heard of, by node and live spool."""
+    rows = [{"node": node, "spool": spool, "at": at} for (node, spool), at in seen.items()]
+    if not rows:
+        return
+    connection.execute(
+        update(nodes)
+        .where(nodes.c.node_id == bindparam("node"))
+        .values(last_seen_at=bindparam("at")),
+        rows,
+    )
+    connection.execute(
+        update(spools)
+        .where(spools.c.node_id == bindparam("node"), spools.c.spool_id == bindparam("spool"))
+        .values(last_seen_at=bindparam("at")),
+        rows,
+    )
+
+
+def save_ledger(
+    connection: Connection, node_id: str, spool_id: str, ledger: SequenceLedger
+) -> None:
+    """Write the events stream's ledger, in the transaction of the events."""
+    body = msgspec.json.encode(ledger)
+    connection.execute(
+        upsert(applied_sequences)
+        .values(node_id=node_id, spool_id=spool_id, ledger=body)
+        .on_conflict_do_update(index_elements=["node_id", "spool_id"], set_={"ledger": body})
+    )
+
+
+def load_ledgers(connection: Connection) -> Iterator[tuple[str, str, SequenceLedger]]:
+    """Node, spool and events ledger."""
+    query = select(
+        applied_sequences.c.node_id, applied_sequences.c.spool_id, applied_sequences.c.ledger
+    )
+    for node_id, spool_id, body in connection.execute(query):
+        yield node_id, spool_id, _ledger_decoder.decode(body)
+
+
+def keep_conflict(connection: Connection, batch: Batch, at: float) -> None:
+    """Keep a batch aside that contradicts an applied one; the newest few of a node are kept."""
+    body = encode_batch(batch)
+    connection.execute(
+        insert(conflicts).values(
+            node_id=batch.node_id,
+            spool_id=batch.spool_id,
+            stream=str(batch.stream),
+            seq=batch.seq,
+            received_at=at,
+            body=body if len(body) <= MAX_CONFLICT_BYTES else b"",
+        )
+    )
+    newest = (
+        select(conflicts.c.id)
+        .where(conflicts.c.node_id == batch.node_id)
+        .order_by(conflicts.c.id.desc())
+        .limit(MAX_CONFLICTS_A_NODE)
+    )
+    connection.execute(
+        delete(conflicts).where(conflicts.c.node_id == batch.node_id, conflicts.c.id.not_in(newest))
+    )
+
+
+def save_checkpoint(
+    connection: Connection, shard: int, state: bytes, ledgers: bytes, at: float
+) -> None:
+    """Replace one shard's checkpoint in history.db."""
+    values = {"saved_at": at, "state": state, "ledgers": ledgers}
+    connection.execute(
+        upsert(checkpoints)
+        .values(shard=shard, **values)
+        .on_conflict_do_update(index_elements=["shard"], set_=values)
+    )
+
+
+def load_checkpoints(connection: Connection) -> list[tuple[int, bytes, bytes]]:
+    """Shard, state and ledgers of every checkpoint."""
+    query = select(checkpoints.c.shard, checkpoints.c.state, checkpoints.c.ledgers)
+    return [tuple(row) for row in connection.execute(query)]
+
+
+def _stored(row: RowMapping) -> StoredEvent:
+    flags = row["flags"]
+    return StoredEvent(
+        row=row["row"],
+        event=_events_decoder.decode(row["body"]),
+        ref=EntityRef(EntityKind(row["entity_kind"]), row["entity"], row["node_id"]),
+        node_id=row["node_id"],
+        boot_id=row["boot_id"],
+        received_at=row["received_at"],
+        flags=frozenset(EventFlag(flag) for flag in flags.split(",")) if flags else frozenset(),
+    )

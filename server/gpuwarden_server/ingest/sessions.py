@@ -1,0 +1,162 @@
+"""What the front door remembers of each node between batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.ingest.sequences import SequenceLedger
+from gpuwarden_server.ingest.spools import Standing
+from gpuwarden_wire.batches import Stream
+from gpuwarden_wire.metrics import EntityKind
+
+Connection = tuple[str, int]
+"""Client address and port: names one TCP connection."""
+
+MAX_CONNECTIONS = 4
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class SpoolSession:
+    """One spool of a node.
+
+    Attributes:
+        standing: live or superseded.
+        ledgers: Sequences by stream.
+    """
+
+    standing: Standing
+    ledgers: dict[Stream, SequenceLedger] = field(
+        default_factory=lambda: {stream: SequenceLedger() for stream in Stream}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """When and how a node was last heard of.
+
+    Attributes:
+        node_id: The node.
+        last_seen_at: Server's epoch seconds of its last accepted batch.
+        silent_s: Seconds since, by the clock that never jumps.
+        interval_s: Telemetry cadence, 0 unknown.
+        boot_id: Boot of its last batch of the live spool.
+        more_events: Further batches of events wait behind the last one: hold its decisions.
+        live_spool: The spool that speaks for it, "" none yet.
+        refused_spool: A second spool that was refused while this one is live, "" none.
+    """
+
+    node_id: str
+    last_seen_at: float
+    silent_s: float
+    interval_s: float
+    boot_id: str
+    more_events: bool
+    live_spool: str
+    refused_spool: str
+
+
+@dataclass(slots=True)
+class NodeSession:
+    """One node, on the event loop.
+
+    Attributes:
+        lock: Held while a batch of this node is taken.
+        spools: By id.
+        live_spool: "" before the first.
+        refused_spool: Last spool that was refused, "" none since the last take-over.
+        last_seen_at: Epoch seconds of the last accepted batch.
+        heard_at: Monotonic time of the live spool's last batch.
+        interval_s: Its cadence.
+        boot_id: Boot of its last batch.
+        more_events: Batches of events wait behind the last one.
+        markers: Verdict sent last, by connection.
+        rows: Rows of the columnar state, by kind and entities as they come.
+        rows_generation: FleetState.generation that they belong to.
+        entities: All entities that it ever named.
+        telemetry_dirty: Telemetry applied since the last checkpoint.
+        seen_dirty: Heard of since last_seen_at was last written.
+    """
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    spools: dict[str, SpoolSession] = field(default_factory=dict)
+    live_spool: str = ""
+    refused_spool: str = ""
+    last_seen_at: float = 0.0
+    heard_at: float = 0.0
+    interval_s: float = 0.0
+    boot_id: str = ""
+    more_events: bool = False
+    markers: dict[Connection, int] = field(default_factory=dict)
+    rows: dict[tuple[EntityKind, tuple[str, ...]], Rows] = field(default_factory=dict)
+    rows_generation: int = 0
+    entities: set[tuple[EntityKind, str]] = field(default_factory=set)
+    telemetry_dirty: bool = False
+    seen_dirty: bool = False
+
+    def remember_marker(self, connection: Connection, marker: int) -> None:
+        """Note the verdict sent on a connection; old connections are forgotten."""
+        self.markers.pop(connection, None)
+        self.markers[connection] = marker
+        while len(self.markers) > MAX_CONNECTIONS:
+            del self.markers[next(iter(self.markers))]
+
+
+class Sessions:
+    """All nodes' sessions. Changed on the event loop; `presence` may be read from any thread."""
+
+    def __init__(self, clock: Clock, silent_after_s: float) -> None:
+        """Make none.
+
+        Args:
+            clock: Time.
+            silent_after_s: Seconds without a batch after which a node is not live.
+        """
+        self._clock = clock
+        self._silent_after_s = silent_after_s
+        self._sessions: dict[str, NodeSession] = {}
+
+    def of(self, node_id: str) -> NodeSession:
+        """The node's session, made where it is new."""
+        session = self._sessions.get(node_id)
+        if session is None:
+            session = self._sessions[node_id] = NodeSession()
+        return session
+
+    def items(self) -> list[tuple[str, NodeSession]]:
+        """All sessions by node."""
+        return list(self._sessions.items())
+
+    def is_live(self, node_id: str) -> bool:
+        """Whether a batch came within `silent_after_s`."""
+        presence = self.presence(node_id)
+        return presence is not None and presence.silent_s < self._silent_after_s
+
+    def presence(self, node_id: str) -> Presence | None:
+        """When the node was last heard of; None where it never was."""
+        session = self._sessions.get(node_id)
+        if session is None or not session.live_spool:
+            return None
+        return Presence(
+            node_id=node_id,
+            last_seen_at=session.last_seen_at,
+            silent_s=max(0.0, self._clock.monotonic() - session.heard_at),
+            interval_s=session.interval_s,
+            boot_id=session.boot_id,
+            more_events=session.more_events,
+            live_spool=session.live_spool,
+            refused_spool=session.refused_spool,
+        )
+
+    def presences(self) -> Iterator[Presence]:
+        """All nodes that were ever heard of."""
+        for node_id in list(self._sessions):
+            presence = self.presence(node_id)
+            if presence is not None:
+                yield presence

@@ -1,0 +1,85 @@
+"""One transaction of events: each resolved, flagged and stored once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from gpuwarden_server.ingest.domain import EventFlag, StoredEvent
+from gpuwarden_server.ingest.ports import NodeDraft
+from gpuwarden_server.ingest.repository import Arrived, insert_event
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_wire.batches import Batch
+from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.metrics import EntityKind
+
+
+@dataclass(frozen=True, slots=True)
+class EventsToStore:
+    """A batch of events and what is known about it.
+
+    Attributes:
+        batch: The batch.
+        received_at: Server's epoch seconds.
+        latest: Times after this are in the future.
+        is_history: From a superseded spool.
+        knows_boot: Its boot was announced before.
+    """
+
+    batch: Batch
+    received_at: float
+    latest: float
+    is_history: bool
+    knows_boot: bool
+
+
+def store_events(
+    connection: Connection, work: EventsToStore, draft: NodeDraft
+) -> list[StoredEvent]:
+    """Store the events that are new, in order, and let inventories and boots change the draft.
+
+    A later event of the same batch is resolved by the inventory before it.
+
+    Returns:
+        The events that were stored; duplicates are left out.
+    """
+    common = _flags_of_batch(work)
+    stored: list[StoredEvent] = []
+    for event in work.batch.events:
+        ref, flags = _place(event, work, draft, common)
+        arrived = Arrived(event, ref, work.batch, work.received_at, flags)
+        found = insert_event(connection, arrived)
+        if found is None:
+            continue
+        if not work.is_history:
+            draft.note_event(event, work.batch.boot_id)
+        stored.append(found)
+    return stored
+
+
+def _place(
+    event: Event, work: EventsToStore, draft: NodeDraft, common: frozenset[EventFlag]
+) -> tuple[EntityRef, frozenset[EventFlag]]:
+    flags = set(common)
+    if event.backlog:
+        flags.add(EventFlag.BACKLOG)
+    if event.observed_at > work.latest:
+        flags.add(EventFlag.FUTURE)
+    ref = draft.resolve(event)
+    if ref is None:
+        flags.add(EventFlag.UNRESOLVED)
+        ref = EntityRef(EntityKind.NODE, work.batch.node_id, work.batch.node_id)
+    return ref, frozenset(flags)
+
+
+def _flags_of_batch(work: EventsToStore) -> frozenset[EventFlag]:
+    batch = work.batch
+    announced = any(event.kind is EventKind.NODE_BOOT for event in batch.events)
+    found = {
+        EventFlag.HISTORY: work.is_history,
+        EventFlag.FUTURE: batch.sent_at > work.latest,
+        EventFlag.UNKNOWN_BOOT: not (work.knows_boot or announced),
+        EventFlag.MORE_EVENTS: batch.more_events,
+    }
+    return frozenset(flag for flag, holds in found.items() if holds)

@@ -1,0 +1,174 @@
+"""From a table's bytes to the columnar state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.ingest.sessions import NodeSession
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.windows import FleetState
+from gpuwarden_wire.batches import Batch, Table
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.schema import Schema
+
+# A node has some hundred GPUs, ports and disks at most; more is an agent gone wild.
+MAX_ENTITIES_A_NODE = 4_096
+# Sets of entities whose rows a session keeps: one a kind, and a few while hardware changes.
+MAX_KEPT_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A table ready to be applied.
+
+    Attributes:
+        schema: Its columns.
+        table: As it came, foreign rows taken out.
+        observed_at: Epoch seconds, never ahead of the server by more than the tolerance.
+    """
+
+    schema: Schema
+    table: Table
+    observed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryPlan:
+    """A batch ready to be applied.
+
+    Attributes:
+        tables: In the order of the batch.
+        foreign_rows: Rows taken out.
+        from_future: Tables whose time was ahead and was set back to the time of receipt.
+    """
+
+    tables: tuple[PlannedTable, ...]
+    foreign_rows: int
+    from_future: int
+
+
+def plan_telemetry(
+    batch: Batch,
+    schemas: Mapping[str, Schema],
+    session: NodeSession,
+    owner_of: Callable[[str], str | None],
+    latest: float,
+    received_at: float,
+) -> TelemetryPlan:
+    """Everything about a batch that can be refused, before the state is touched.
+
+    Args:
+        batch: Checked by `check_tables`.
+        schemas: By hash.
+        session: Of its node.
+        owner_of: Node of a GPU, None unknown.
+        latest: Times after this are in the future, epoch seconds.
+        received_at: What they are set to: a wrong clock must not make later readings "late".
+
+    Raises:
+        ProblemError: 400 where the node names more entities than a node can have.
+    """
+    planned: list[PlannedTable] = []
+    foreign = from_future = 0
+    fresh: set[tuple[EntityKind, str]] = set()
+    for table in batch.tables:
+        schema = schemas[table.schema]
+        own = _own_rows(table, schema.entity_kind, batch.node_id, owner_of)
+        foreign += len(table.entities) - len(own)
+        ahead = table.observed_at > latest
+        from_future += ahead
+        if len(own) < len(table.entities):
+            table = _only_rows(table, schema, own)
+        fresh |= {(schema.entity_kind, entity) for entity in table.entities}
+        planned.append(PlannedTable(schema, table, received_at if ahead else table.observed_at))
+    if len(session.entities | fresh) > MAX_ENTITIES_A_NODE:
+        raise ProblemError(
+            400,
+            "too_many_entities",
+            f"node {batch.node_id} names more than {MAX_ENTITIES_A_NODE} entities",
+            "Report it: the agent's collectors invent entities.",
+        )
+    session.entities |= fresh
+    return TelemetryPlan(tuple(planned), foreign, from_future)
+
+
+def apply_plan(plan: TelemetryPlan, node_id: str, session: NodeSession, state: FleetState) -> int:
+    """Write a planned batch into the state, whose lock the caller holds.
+
+    Returns:
+        Number of cells, missing ones included.
+    """
+    cells = 0
+    for part in plan.tables:
+        rows = _rows_of(part, node_id, session, state)
+        narrow = part.schema.f32_count
+        wide = len(part.schema.columns) - narrow
+        state.apply_table(
+            part.schema.entity_kind,
+            rows,
+            part.schema,
+            np.frombuffer(part.table.f32, "<f4").reshape(narrow, rows.size),
+            np.frombuffer(part.table.f64, "<f8").reshape(wide, rows.size),
+            part.table.missing,
+            part.observed_at,
+        )
+        cells += rows.size * len(part.schema.columns)
+    return cells
+
+
+def entity_ref(kind: EntityKind, entity: str, node_id: str) -> EntityRef:
+    """The fleet-wide name of an entity that a node's batch names."""
+    match kind:
+        case EntityKind.NODE:
+            return EntityRef(kind, node_id, node_id)
+        case EntityKind.GPU:
+            return EntityRef(kind, entity, node_id)
+        case EntityKind.NIC | EntityKind.DISK:
+            return EntityRef(kind, f"{node_id}/{entity}", node_id)
+
+
+def _own_rows(
+    table: Table, kind: EntityKind, node_id: str, owner_of: Callable[[str], str | None]
+) -> list[int]:
+    if kind is not EntityKind.GPU:
+        return list(range(len(table.entities)))
+    return [row for row, uuid in enumerate(table.entities) if owner_of(uuid) in (None, node_id)]
+
+
+def _only_rows(table: Table, schema: Schema, own: list[int]) -> Table:
+    place = {row: index for index, row in enumerate(own)}
+    rows, narrow = len(table.entities), schema.f32_count
+    f32 = np.frombuffer(table.f32, "<f4").reshape(narrow, rows)[:, own]
+    f64 = np.frombuffer(table.f64, "<f8").reshape(len(schema.columns) - narrow, rows)[:, own]
+    return msgspec.structs.replace(
+        table,
+        entities=tuple(table.entities[row] for row in own),
+        f32=f32.tobytes(),
+        f64=f64.tobytes(),
+        missing=tuple(
+            msgspec.structs.replace(cell, row=place[cell.row])
+            for cell in table.missing
+            if cell.row in place
+        ),
+    )
+
+
+def _rows_of(
+    part: PlannedTable, node_id: str, session: NodeSession, state: FleetState
+) -> npt.NDArray[np.int64]:
+    kind = part.schema.entity_kind
+    key = (kind, part.table.entities)
+    if session.rows_generation != state.generation or len(session.rows) >= MAX_KEPT_ROWS:
+        session.rows.clear()
+        session.rows_generation = state.generation
+    rows = session.rows.get(key)
+    if rows is None:
+        registered = [state.register(entity_ref(kind, e, node_id)) for e in part.table.entities]
+        rows = session.rows[key] = np.array(registered, np.int64)
+    return rows
