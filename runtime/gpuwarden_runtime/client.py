@@ -21,6 +21,7 @@ from gpuwarden_runtime.config import RuntimeSettings
 from gpuwarden_runtime.errors import Refused, ServerUnreachable, SettingError, UnexpectedAnswer
 from gpuwarden_runtime.records import (
     DecisionRecord,
+    EventPage,
     ExclusionSet,
     Fleet,
     GpuRecord,
@@ -162,9 +163,27 @@ class Client:
             "GET", "/v1/exclusions", params={"format": form, "scope": scope}
         ).content.decode("utf-8", errors="replace")
 
+    def all_events(self, node: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every stored event in order of arrival, page after page, as the server keeps it."""
+        after: int | None = 0
+        while after is not None:
+            query = {"node": node, "after": after, "limit": 1000}
+            page = self._get("/v1/events", EventPage, query)
+            yield from page.items
+            after = page.next_after
+
     def fleet(self) -> Fleet:
         """Summary of the fleet."""
         return self._get("/v1/fleet", Fleet)
+
+    def check_ready(self) -> None:
+        """Return where the server is ready to serve.
+
+        Raises:
+            ServerUnreachable: It is not there (yet).
+            Refused: It is there and not ready; the problem or page says what is missing.
+        """
+        self._send("GET", "/readyz")
 
     def raw(self, path: str, query: Mapping[str, object] | None = None) -> Any:
         """The JSON of any GET route, undigested.

@@ -56,15 +56,19 @@ def covering(place: Place, exclusions: Iterable[Exclusion]) -> tuple[Exclusion, 
 def excluded_by_verdict(place: Place, verdict: NodeVerdict) -> tuple[Exclusion, ...]:
     """The same from a verdict alone, for when the feed cannot be asked.
 
-    A node's verdict is no for the sake of its GPUs too: the node itself stands behind it only where
-    no GPU is excluded, or its decision is none of theirs.
+    A node's verdict is no for the sake of its GPUs too, and a GPU's for the sake of its node. The
+    decision tells them apart: one that stands at all GPUs is the node's own.
     """
-    gpus = [gpu for gpu in verdict.gpus if gpu.usable is Usable.NO]
-    items = [_from_verdict(verdict.node_id, gpu) for gpu in gpus]
-    of_gpus = {gpu.decision_id for gpu in gpus}
     node = verdict.node
-    if node.usable is Usable.NO and (not gpus or node.decision_id not in {None, *of_gpus}):
-        items.insert(0, _from_verdict(verdict.node_id, node))
+    if node.usable is not Usable.NO:
+        return ()
+    gpus = [gpu for gpu in verdict.gpus if gpu.usable is Usable.NO]
+    own = [gpu for gpu in gpus if gpu.decision_id != node.decision_id or node.decision_id is None]
+    shared = len(gpus) - len(own)
+    if not gpus or (shared == len(verdict.gpus) and shared > 1):
+        items = [_from_verdict(verdict.node_id, node)]
+    else:
+        items = [_from_verdict(verdict.node_id, gpu) for gpu in gpus]
     return tuple(item for item in items if _covers(place, item))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -248,6 +248,18 @@ class ExclusionChange(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[Exclusion, ...] = ()
 
 
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of stored events.
+
+    Attributes:
+        items: The event's fields, with the `row` of its arrival and its `node_id`.
+        next_after: Row to go on after; None on the last page.
+    """
+
+    items: tuple[dict[str, Any], ...]
+    next_after: int | None = None
+
+
 class Role(StrEnum):
     """What a key may do."""
 
@@ -263,11 +275,12 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     role: Role
-    node: str | None = None
+    node_id: str | None = None
     name: str = ""
     key: str | None = None
     created_at: float | None = None
-    last_used_at: float | None = None
+    created_by: str = ""
+    revoked_at: float | None = None
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""Sub-commands, a file each; `register` puts them into the app."""

@@ -1,0 +1,90 @@
+"""`gpuwarden decisions`: what was decided; take it back or put it in force."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gpuwarden_cli.output import age, number, print_json, print_table
+from gpuwarden_cli.session import open_client
+from gpuwarden_runtime.records import DecisionRecord
+
+Phase = Annotated[
+    str | None,
+    typer.Option(help="proposed, in_force, held_back, revoked, expired or lifted; else all."),
+]
+Node = Annotated[str | None, typer.Option(help="Only of this node.")]
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many, newest first.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DecisionId = Annotated[str, typer.Argument(help="dec-…")]
+Reason = Annotated[str, typer.Option(help="Why, for the record.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the sub-commands into the app."""
+    group = typer.Typer(help="What was decided about nodes and GPUs.")
+    group.callback(invoke_without_command=True)(_root)
+    group.command("list")(list_decisions)
+    group.command("revoke")(revoke)
+    group.command("approve")(approve)
+    app.add_typer(group, name="decisions")
+
+
+def _root(
+    context: typer.Context,
+    phase: Phase = None,
+    node: Node = None,
+    limit: Limit = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List decisions, or act on one."""
+    if context.invoked_subcommand is None:
+        list_decisions(context, phase, node, limit, as_json)
+
+
+def list_decisions(
+    context: typer.Context,
+    phase: Phase = None,
+    node: Node = None,
+    limit: Limit = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List decisions, newest first."""
+    with open_client(context) as client:
+        items = client.decisions(phase, node, limit=limit).items
+    if as_json:
+        print_json(items)
+        return
+    columns = ("DECISION", "PHASE", "RUNG", "MODE", "BY", "CONF.", "AGE", "ENTITY", "REASONS")
+    print_table(columns, map(_row, items), "no decision")
+
+
+def revoke(context: typer.Context, decision_id: DecisionId, reason: Reason) -> None:
+    """Take a decision back and acquit its incident for a day."""
+    with open_client(context) as client:
+        client.revoke_decision(decision_id, reason)
+    print(f"{decision_id} is revoked; its incident decides again only on worse evidence")
+
+
+def approve(context: typer.Context, decision_id: DecisionId, reason: Reason) -> None:
+    """Put an advised decision in force."""
+    with open_client(context) as client:
+        client.approve_decision(decision_id, reason)
+    print(f"{decision_id} is in force")
+
+
+def _row(item: DecisionRecord) -> tuple[str, ...]:
+    entity = item.entity if item.entity_kind != "gpu" else f"{item.node_id} {item.entity}"
+    held = (f"held back by {item.guard}",) if item.guard else ()
+    return (
+        item.id,
+        item.phase,
+        str(item.rung),
+        item.mode,
+        item.decided_by,
+        number(item.confidence),
+        age(item.decided_at),
+        entity,
+        "; ".join((*item.reasons, *held)),
+    )

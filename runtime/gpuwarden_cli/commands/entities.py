@@ -1,0 +1,139 @@
+"""`gpuwarden nodes`, `why` and `repair`: what is, why it is so, and that somebody mends it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gpuwarden_cli.exits import CommandError, ExitCode
+from gpuwarden_cli.output import age, print_json, print_table
+from gpuwarden_cli.session import open_client
+from gpuwarden_cli.why_page import print_why
+from gpuwarden_runtime.client import Client
+from gpuwarden_runtime.errors import Refused
+from gpuwarden_runtime.records import NodeRecord, Why
+from gpuwarden_wire.acknowledgement import Usable
+
+Entity = Annotated[
+    str, typer.Argument(help="GPU-UUID, NODE:INDEX (a GPU by its index), or a node's name.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the sub-commands into the app."""
+    app.command()(nodes)
+    app.command()(why)
+    app.command()(repair)
+
+
+def nodes(
+    context: typer.Context,
+    as_json: AsJson = False,
+    usable: Annotated[Usable | None, typer.Option(help="Only nodes with this verdict.")] = None,
+) -> None:
+    """List the nodes with their verdict, GPUs and open incidents."""
+    with open_client(context) as client:
+        found = [node for node in client.all_nodes() if usable in (None, node.usable)]
+    if as_json:
+        print_json(found)
+        return
+    columns = ("NODE", "POOL", "USABLE", "STATE", "GPUS", "INCIDENTS", "SEEN", "REMARK")
+    print_table(columns, map(_node_row, found), "no node has reported yet")
+
+
+def why(
+    context: typer.Context,
+    entity: Entity,
+    as_json: AsJson = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 1 where it may not be used.")
+    ] = False,
+) -> None:
+    """Explain a verdict: evidence, decisions, the score's contributions, what the gate misses."""
+    with open_client(context) as client:
+        answer = _find(client, entity)
+    if as_json:
+        print_json(answer)
+    else:
+        print_why(answer)
+    if exit_code and answer.verdict.usable is Usable.NO:
+        raise typer.Exit(ExitCode.NEGATIVE)
+
+
+def repair(
+    context: typer.Context,
+    entity: Entity,
+    reason: Annotated[str, typer.Option(help="What is being done, for the record.")],
+) -> None:
+    """Say that an excluded GPU or node is in repair; a passed check then brings it back."""
+    with open_client(context) as client:
+        if _is_gpu(entity):
+            client.repair_gpu(gpu_of(client, entity), reason)
+        else:
+            client.repair_node(entity, reason)
+    print(f"{entity} is in repair; a passed check brings it back")
+
+
+def gpu_of(client: Client, entity: str) -> str:
+    """The UUID of a GPU named by it or as NODE:INDEX.
+
+    Raises:
+        CommandError: The node has no GPU of that index.
+    """
+    if entity.startswith("GPU-"):
+        return entity
+    node_id, _, index = entity.rpartition(":")
+    node = client.node(node_id)
+    for gpu in node.gpus:
+        if gpu.index == int(index):
+            return gpu.gpu_uuid
+    have = ", ".join(str(gpu.index) for gpu in node.gpus) or "none"
+    raise CommandError(
+        ExitCode.USAGE, f"node {node_id} has no GPU {index}", f"GPUs of this node: {have}"
+    )
+
+
+def _find(client: Client, entity: str) -> Why:
+    if _is_gpu(entity):
+        return client.why_gpu(gpu_of(client, entity))
+    try:
+        return client.why_node(entity)
+    except Refused as error:
+        if error.problem.status != 404:
+            raise
+        raise CommandError(
+            ExitCode.REFUSED,
+            f"no node {entity!r} is known",
+            "`gpuwarden nodes` lists them; name a GPU by its UUID or as NODE:INDEX",
+        ) from error
+
+
+def _is_gpu(entity: str) -> bool:
+    node_id, colon, index = entity.rpartition(":")
+    return entity.startswith("GPU-") or bool(colon and node_id and index.isdecimal())
+
+
+def _node_row(node: NodeRecord) -> tuple[str | int, ...]:
+    expected = node.gpus_expected
+    gpus = "-" if node.gpus_visible is None else str(node.gpus_visible)
+    if expected is not None and expected != node.gpus_visible:
+        gpus = f"{gpus} of {expected}"
+    return (
+        node.node_id,
+        node.pool,
+        node.usable,
+        node.state,
+        gpus,
+        node.open_incidents,
+        age(node.last_seen_at),
+        _remark(node),
+    )
+
+
+def _remark(node: NodeRecord) -> str:
+    remarks = ["silent"] if node.silent else []
+    remarks += [f"GPU {gpu.index} {gpu.state}" for gpu in node.gpus if gpu.state != "healthy"]
+    remarks += [f"{trouble.source}: {trouble.reason}" for trouble in node.trouble]
+    return "; ".join(remarks)

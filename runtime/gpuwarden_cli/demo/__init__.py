@@ -1,0 +1,1 @@
+"""`gpuwarden demo`: a whole gpuwarden on this machine, with a fleet that is played and a story."""

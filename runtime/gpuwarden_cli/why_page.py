@@ -1,0 +1,107 @@
+"""The answer to "why", as people read it: verdict, evidence, decisions, score, gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.table import Table
+from rich.text import Text
+
+from gpuwarden_cli.output import console, moment, number, styled
+from gpuwarden_runtime.records import DecisionRecord, GateRecord, IncidentRecord, RiskRecord, Why
+
+
+def print_why(answer: Why) -> None:
+    """Print everything behind a verdict."""
+    _print_verdict(answer)
+    for incident in answer.incidents:
+        _print_incident(incident)
+    _print_decisions(answer.decisions)
+    if answer.risk is not None:
+        _print_risk(answer.risk)
+    elif answer.verdict.entity_kind == "gpu":
+        console().print("\nThe learnt score has not judged this GPU.")
+    if answer.gate is not None:
+        _print_gate(answer.gate)
+
+
+def _print_verdict(answer: Why) -> None:
+    verdict = answer.verdict
+    line = Text(f"{answer.entity}: usable ")
+    line.append_text(styled(verdict.usable)).append(", state ")
+    line.append_text(styled(verdict.state))
+    if verdict.since is not None:
+        line.append(f" since {moment(verdict.since)}")
+    console().print(line)
+    facts = [
+        ("why", verdict.why),
+        ("confidence", number(verdict.confidence) if verdict.confidence is not None else ""),
+        ("decided by", verdict.decided_by),
+        ("action", verdict.action if verdict.action != "none" else ""),
+        ("act mode would", verdict.would),
+    ]
+    for name, value in facts:
+        if value:
+            console().print(f"  {name}: {value}", markup=False)
+
+
+def _print_incident(incident: IncidentRecord) -> None:
+    line = Text(f"\nIncident {incident.id} ({incident.fault_class}) ")
+    line.append_text(styled(incident.phase)).append(" since ").append(moment(incident.opened_at))
+    console().print(line)
+    table = _table(("EVIDENCE", "SEVERITY", "SCORE", "TIMES", "LAST", "SENTENCE"))
+    for item in incident.evidence:
+        table.add_row(
+            item.detector,
+            styled(item.severity),
+            number(item.score),
+            str(item.count),
+            moment(item.last_at),
+            Text(item.sentence),
+        )
+    console().print(table if table.row_count else "  no evidence is kept")
+
+
+def _print_decisions(decisions: Iterable[DecisionRecord]) -> None:
+    table = _table(("DECISION", "PHASE", "BY", "MODE", "AT", "REASON"))
+    for decision in decisions:
+        table.add_row(
+            decision.id,
+            styled(decision.phase),
+            decision.decided_by,
+            decision.mode,
+            moment(decision.decided_at),
+            Text("; ".join((*decision.reasons, decision.guard)).strip("; ")),
+        )
+    if table.row_count:
+        console().print(Text("\nDecisions"), table)
+
+
+def _print_risk(risk: RiskRecord) -> None:
+    console().print(
+        f"\nLearnt score: {risk.probability:.1%} that action is needed"
+        f" ({risk.fault_class}; model {risk.model_version})",
+        markup=False,
+    )
+    table = _table(("CONTRIBUTION", "PLANE", "VALUE", "LOG-ODDS"))
+    for term in sorted(risk.contributions, key=lambda term: -abs(term.log_odds)):
+        table.add_row(term.name, term.plane or "-", number(term.value, 4), f"{term.log_odds:+.3f}")
+    total = sum(term.log_odds for term in risk.contributions)
+    table.add_row("sum", "", "", f"{total:+.3f}", style="bold")
+    console().print(table)
+
+
+def _print_gate(gate: GateRecord) -> None:
+    if gate.open:
+        console().print("\nThe score may act alone.")
+        return
+    console().print("\nThe score may not act alone; missing:")
+    for reason in gate.missing:
+        console().print(f"  - {reason}", markup=False)
+
+
+def _table(columns: tuple[str, ...]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 2))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
