@@ -9,8 +9,8 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwarden_models.frames import Frame, FrameTable
 from gpuwarden_models.simulator.faults import ADVANCE, ActiveFault, end_fault, row_of
-from gpuwarden_models.simulator.frames import Frame, FrameTable
 from gpuwarden_models.simulator.machines import DISK_SCHEMA, NIC_SCHEMA, NODE_SCHEMA
 from gpuwarden_models.simulator.parameters import Parameters
 from gpuwarden_models.simulator.plant import GPU_SCHEMA

@@ -13,7 +13,7 @@ from threading import Condition, Thread
 from threading import Event as Flag
 from typing import Protocol
 
-from gpuwarden_models.simulator.frames import Frame, wire_tables
+from gpuwarden_models.frames import Frame, wire_tables
 from gpuwarden_models.simulator.player_link import Answer, Link, LinkBroken, Outcome
 from gpuwarden_models.simulator.player_spool import NodeSpool
 from gpuwarden_models.simulator.story import ScriptedFault

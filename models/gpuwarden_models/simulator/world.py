@@ -7,7 +7,7 @@ import uuid
 import numpy as np
 
 from gpuwarden_kernel_log import parse_line
-from gpuwarden_models.simulator.frames import NodeEvent
+from gpuwarden_models.frames import NodeEvent
 from gpuwarden_models.simulator.jobs import JobBoard
 from gpuwarden_models.simulator.machines import Machines
 from gpuwarden_models.simulator.parameters import Parameters

@@ -1,0 +1,74 @@
+"""`gpuwarden simulate`: a fleet with faults, written as a recording."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuwarden_models.simulator.recording_writer import RecordingWriter
+from gpuwarden_models.simulator.schedule import random_story
+from gpuwarden_models.simulator.simulation import Setting, Simulation
+from gpuwarden_models.simulator.topology import build_topology
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationReport:
+    """What was written.
+
+    Attributes:
+        folder: The recording.
+        nodes: Number of nodes.
+        gpus: Number of GPUs.
+        frames: Moments recorded.
+        events: Events, kernel lines included.
+        faults: Faults and confounders by name.
+        seed: Seed that makes the same recording again.
+    """
+
+    folder: Path
+    nodes: int
+    gpus: int
+    frames: int
+    events: int
+    faults: Mapping[str, int]
+    seed: int
+
+
+def simulate(
+    out: Path, nodes: int, gpus_per_node: int, hours: float, seed: int, interval_s: float
+) -> SimulationReport:
+    """Simulate a fleet with random faults and write the Parquet form of a recording.
+
+    Args:
+        out: New or empty folder.
+        nodes: Number of nodes.
+        gpus_per_node: 1 to 8.
+        hours: Length.
+        seed: Equal arguments give equal recordings.
+        interval_s: Time between readings.
+
+    Raises:
+        ValueError: A number is out of range; the message says which and what to use.
+        FileExistsError: `out` has files in it already.
+    """
+    if hours <= 0:
+        raise ValueError(f"hours is {hours}: use a positive number")
+    story = random_story(build_topology(nodes, gpus_per_node, seed), hours, seed)
+    setting = Setting(nodes, gpus_per_node, seed, interval_s)
+    simulation = Simulation(setting, story)
+    writer = RecordingWriter(out)
+    frames = max(round(hours * 3600.0 / interval_s), 1)
+    for frame in simulation.frames(frames):
+        writer.add(frame)
+    writer.close(simulation)
+    return SimulationReport(
+        folder=out,
+        nodes=nodes,
+        gpus=len(simulation.topology.gpus),
+        frames=frames,
+        events=writer.events,
+        faults=dict(Counter(fault.name.value for fault in story)),
+        seed=seed,
+    )

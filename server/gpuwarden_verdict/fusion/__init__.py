@@ -1,0 +1,16 @@
+"""The learnt score: decode a model, score, explain, join with rules, and say when it may act."""
+
+from gpuwarden_verdict.fusion.artifact import FusionModel, ModelError, decode_model
+from gpuwarden_verdict.fusion.fuse import fuse_risks, fuse_suspects
+from gpuwarden_verdict.fusion.gate import Gate, TrialRun, score_gate
+
+__all__ = [
+    "FusionModel",
+    "Gate",
+    "ModelError",
+    "TrialRun",
+    "decode_model",
+    "fuse_risks",
+    "fuse_suspects",
+    "score_gate",
+]

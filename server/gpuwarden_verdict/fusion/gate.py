@@ -1,0 +1,140 @@
+"""May the learnt score act alone? Says what is missing where it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import exp, lgamma, log
+
+from gpuwarden_verdict.fusion.artifact import FusionModel
+from gpuwarden_verdict.policy.document import PoolPolicy
+from gpuwarden_verdict.signals import Plane, Risk
+
+WANTED_PLANES = 2
+PLANE_LOG_ODDS = 0.5
+"""A plane supports a risk where its features together raise the log-odds by this (odds x 1.6)."""
+
+TOLERATED_PER_GPU_DAY = 0.03 / 500
+"""False exclusions a GPU and day that a trial must bound: 0.03 a day on 500 GPUs."""
+
+_CONFIDENCE = 0.95
+
+
+class TrialKind(StrEnum):
+    """How a model was tried on the very fleet."""
+
+    BACKTEST = "backtest"
+    SHADOW = "shadow"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """A recorded trial of a model on this fleet.
+
+    Attributes:
+        kind: How it was tried.
+        model_version: What was tried.
+        gpu_days: GPUs x days that were healthy.
+        false_actions: Exclusions that would have been false.
+        recorded_at: Epoch seconds.
+    """
+
+    kind: TrialKind
+    model_version: str
+    gpu_days: float
+    false_actions: int
+    recorded_at: float
+
+    @property
+    def bound_per_gpu_day(self) -> float:
+        """Upper 95 % bound of the rate of false exclusions, exact Poisson: 3 / GPU-days if none."""
+        if self.gpu_days <= 0:
+            return float("inf")
+        return _poisson_upper(self.false_actions) / self.gpu_days
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether the score may exclude by itself.
+
+    Attributes:
+        missing: What is missing for it, in sentences.
+    """
+
+    missing: tuple[str, ...]
+
+    @property
+    def open(self) -> bool:
+        """Nothing is missing."""
+        return not self.missing
+
+
+def score_gate(
+    model: FusionModel | None, risk: Risk | None, pool: PoolPolicy, trial: TrialRun | None
+) -> Gate:
+    """The gate for one entity's risk.
+
+    Args:
+        model: Model in use, None where none is loaded.
+        risk: The entity's risk, None where it has none: then only the standing conditions count.
+        pool: Rules of its pool.
+        trial: Latest trial on this fleet, None where there was none.
+    """
+    if model is None:
+        return Gate(("no model is loaded: train one, or set the model folder",))
+    missing = []
+    if not pool.score_may_exclude:
+        missing.append(f"pool {pool.name}: score_may_exclude is false in the policy")
+    missing += _trial_missing(model, trial)
+    if risk is not None:
+        missing += _planes_missing(risk)
+    return Gate(tuple(missing))
+
+
+def supporting_planes(risk: Risk) -> Mapping[Plane, float]:
+    """Planes whose features together raise the log-odds by PLANE_LOG_ODDS or more, and how much."""
+    raised: dict[Plane, float] = {}
+    for line in risk.contributions:
+        if line.plane is not None:
+            raised[line.plane] = raised.get(line.plane, 0.0) + line.log_odds
+    return {plane: total for plane, total in raised.items() if total >= PLANE_LOG_ODDS}
+
+
+def _trial_missing(model: FusionModel, trial: TrialRun | None) -> list[str]:
+    if trial is None or trial.model_version != model.version:
+        return [f"no backtest or shadow run of model {model.version} on this fleet is recorded"]
+    bound = trial.bound_per_gpu_day
+    if bound <= TOLERATED_PER_GPU_DAY:
+        return []
+    return [
+        f"the {trial.kind} of model {model.version} bounds false exclusions at {bound:.2g} a GPU"
+        f" and day (95 %) over {trial.gpu_days:.0f} GPU-days; at most"
+        f" {TOLERATED_PER_GPU_DAY:.2g} is wanted"
+    ]
+
+
+def _planes_missing(risk: Risk) -> list[str]:
+    planes = supporting_planes(risk)
+    if len(planes) >= WANTED_PLANES:
+        return []
+    named = ", ".join(plane.value for plane in planes) or "none"
+    return [f"evidence from {WANTED_PLANES} planes is wanted; this risk rests on: {named}"]
+
+
+def _poisson_upper(count: int) -> float:
+    """Largest mean under which `count` or fewer events still have a chance of 5 %."""
+    low, high = 0.0, 10.0 + 3.0 * count
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        if _poisson_at_most(count, middle) > 1.0 - _CONFIDENCE:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _poisson_at_most(count: int, mean: float) -> float:
+    if mean <= 0:
+        return 1.0
+    return sum(exp(k * log(mean) - mean - lgamma(k + 1)) for k in range(count + 1))
