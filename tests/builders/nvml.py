@@ -5,12 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from gpuwarden_agent.collectors.contract import Harvest
+from gpuwarden_agent.collectors.nvml import NvmlCollector
+from gpuwarden_agent.sources.nvml import NvmlSettings
+from gpuwarden_agent.sources.nvml_process import NvmlProbeProcess
 
 STUB_FOLDER = Path(__file__).resolve().parent.parent / "nvml_stub"
 LIBRARY = "libnvidia-ml.so.1"
@@ -302,3 +310,79 @@ def add_pci_device(
     link = sys_root / "bus/pci/devices" / address
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(device)
+
+
+def child_pids() -> list[int]:
+    """Process ids of the NVML children of this process."""
+    found: list[int] = []
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"gpuwarden_agent.sources.nvml_child" in command:
+                found.append(int(pid))
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """A process that has neither ended nor is waiting to be reaped."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+    """Wait for a condition; fails the test after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "condition not met in time"
+        time.sleep(0.01)
+
+
+@dataclass(slots=True)
+class StubbedNode:
+    """A node of the stub with a real probe and collector over it."""
+
+    scenario: ScenarioFile
+    settings: NvmlSettings
+    probe: NvmlProbeProcess
+    collector: NvmlCollector
+
+    def collect(self) -> Harvest:
+        """One call of the collector."""
+        return self.collector.collect(time.time())
+
+    def close(self) -> None:
+        """Release whatever hangs and end the child."""
+        for pid in child_pids():
+            os.kill(pid, signal.SIGCONT)
+        for rules in (self.scenario.node.rules, *(gpu.rules for gpu in self.scenario.node.gpus)):
+            rules.clear()
+        self.scenario.write()
+        self.collector.close()
+        wait_until(lambda: not any(is_running(pid) for pid in child_pids()))
+
+
+def stubbed_node(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    node: NodeScenario,
+    *,
+    old_driver: bool = False,
+    **settings: Any,
+) -> StubbedNode:
+    """A node whose processes load the stub; `settings` are fields of NvmlSettings."""
+    scenario = ScenarioFile(folder / "scenario", node)
+    for name, value in stub_environment(scenario.path, old_driver=old_driver).items():
+        monkeypatch.setenv(name, value)
+    bus = pci_bus(folder / "sys", [gpu.pci for gpu in node.gpus])
+    facts: dict[str, Any] = {
+        "boot_id": "boot-1",
+        "sys_root": bus,
+        "restart_after_s": 0.1,
+        **settings,
+    }
+    chosen = NvmlSettings(**facts)
+    probe = NvmlProbeProcess(chosen)
+    return StubbedNode(scenario, chosen, probe, NvmlCollector(probe, chosen))

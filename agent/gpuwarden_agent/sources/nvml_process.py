@@ -36,10 +36,10 @@ from gpuwarden_agent.sources.nvml_frames import (
 _MODULE = "gpuwarden_agent.sources.nvml_child"
 _LOOK_EVERY_S = 0.1
 _CONFIRM_S = 1.0
-"""A hang or a silence is believed when two looks this far apart see the same call.
+"""A hang or a silence is believed when looks over this time see the same call.
 
-An agent that was itself paused (SIGSTOP to the group, a frozen virtual machine) wakes up to calls
-that look old; a second later they have returned.
+After a pause of child, agent or machine (SIGSTOP, a frozen virtual machine) a call looks old that
+returns a moment later. So one gap between two looks, however long, counts for half of this at most.
 """
 _END_PATIENCE_S = 2.0
 
@@ -61,6 +61,15 @@ class _Child:
     asked_to_end: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A slot as we saw it last, and for how long our looks have seen just that."""
+
+    flight: Flight
+    at: float
+    steady_s: float
+
+
 class NvmlProbeProcess:
     """`NvmlProbe` over one child process.
 
@@ -78,7 +87,7 @@ class NvmlProbeProcess:
         self._pause_s = settings.restart_after_s
         self._ended = ProbeCondition(ProbeState.STARTING)
         self._xids: SimpleQueue[Xid] = SimpleQueue()
-        self._seen: dict[Slot, tuple[Flight, float]] = {}
+        self._seen: dict[Slot, _Look] = {}
 
     def poll(self) -> Poll:
         """Read all GPUs once; returns within `call_deadline_s`."""
@@ -264,42 +273,48 @@ class NvmlProbeProcess:
         if child is None or child.ended:
             return self._ended
         now = monotonic()
-        flight, steady_s = self._look(child, now)
+        stopped = process_state(child.process.pid) in (
+            "T",
+            "t",
+        )  # proc(5): by a signal, by a tracer
+        look = self._look(child, now, stopped)
+        flight = look.flight
         age_s = max(0.0, now - flight.since) if flight.call else 0.0
-        state, reason, mend = self._judge(child, flight, age_s, steady_s)
+        if stopped:
+            mend = f"Continue it: kill -CONT {child.process.pid}"
+            state, reason = ProbeState.STOPPED, "nvml_child_stopped"
+        else:
+            state, reason, mend = self._judge(child, look, age_s)
         return ProbeCondition(
             state, flight.call, flight.gpu_uuid, age_s, flight.number, reason, mend
         )
 
-    def _look(self, child: _Child, now: float) -> tuple[Flight, float]:
-        """The older call of the two threads, and for how long our looks saw that very call."""
-        looks: list[tuple[Flight, float]] = []
+    def _confirm_s(self) -> float:
+        return min(_CONFIRM_S, self._settings.stuck_after_s / 2)
+
+    def _look(self, child: _Child, now: float, stopped: bool) -> _Look:
+        """Look at both threads' slots; the one with the older call."""
         for slot in Slot:
             flight = read_flight(child.memory, slot)
-            former, first_seen = self._seen.get(slot, (None, now))
-            if former != flight:
-                first_seen = now
-            self._seen[slot] = (flight, first_seen)
-            looks.append((flight, now - first_seen))
-        poll, events = looks
-        if events[0].call and events[0].since < min(now, poll[0].since if poll[0].call else now):
-            return events
-        return poll
+            former = self._seen.get(slot)
+            steady_s = 0.0
+            if former is not None and former.flight == flight and not stopped:
+                steady_s = former.steady_s + min(now - former.at, self._confirm_s() / 2)
+            self._seen[slot] = _Look(flight, now, steady_s)
+        poll, events = self._seen[Slot.POLL], self._seen[Slot.EVENTS]
+        poll_since = poll.flight.since if poll.flight.call else now
+        return events if events.flight.call and events.flight.since < poll_since else poll
 
-    def _judge(
-        self, child: _Child, flight: Flight, age_s: float, steady_s: float
-    ) -> tuple[ProbeState, str, str]:
-        pid = child.process.pid
-        if process_state(pid) in ("T", "t"):  # proc(5): stopped on a signal, stopped by a tracer
-            return ProbeState.STOPPED, "nvml_child_stopped", f"Continue it: kill -CONT {pid}"
-        steady = steady_s >= min(_CONFIRM_S, self._settings.stuck_after_s / 2)
-        if flight.call and age_s >= self._settings.stuck_after_s and steady:
+    def _judge(self, child: _Child, look: _Look, age_s: float) -> tuple[ProbeState, str, str]:
+        steady = look.steady_s >= self._confirm_s()
+        if look.flight.call and age_s >= self._settings.stuck_after_s and steady:
             return ProbeState.STUCK, "driver_stuck", "Look for blocked tasks in the kernel log"
         waiting_since = child.asked_at if child.ready is not None else child.started_at
         waiting = child.asked != 0 or child.ready is None
         overdue = waiting and monotonic() - waiting_since >= self._settings.call_deadline_s
-        if overdue and not flight.call and steady:
-            return ProbeState.STOPPED, "nvml_child_silent", f"Look what process {pid} waits for"
+        if overdue and not look.flight.call and steady:
+            mend = f"Look what process {child.process.pid} waits for"
+            return ProbeState.STOPPED, "nvml_child_silent", mend
         if child.ready is None:
             return ProbeState.STARTING, "", ""
         return (ProbeState.BUSY if child.asked else ProbeState.READY), "", ""
