@@ -150,7 +150,7 @@ def upgrade() -> None:
     op.create_table(
         "events",
         sa.Column("row", sa.Integer(), nullable=False, comment="order of arrival, never reused"),
-        sa.Column("id", sa.String(), nullable=False, comment="natural id"),
+        sa.Column("id", sa.String(), nullable=False, comment="natural id, unique within the node"),
         sa.Column("node_id", sa.String(), nullable=False),
         sa.Column("entity_kind", sa.String(), nullable=False),
         sa.Column(
@@ -167,7 +167,7 @@ def upgrade() -> None:
         sa.Column("flags", sa.String(), nullable=False, comment="comma-separated, '' for none"),
         sa.Column("body", sa.Text(), nullable=False, comment="the event as it came, JSON"),
         sa.PrimaryKeyConstraint("row", name=op.f("pk_events")),
-        sa.UniqueConstraint("id", name=op.f("uq_events_id")),
+        sa.UniqueConstraint("node_id", "id", name=op.f("uq_events_node_id_id")),
         sqlite_autoincrement=True,
     )
     with op.batch_alter_table("events", schema=None) as batch_op:

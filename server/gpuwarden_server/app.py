@@ -39,7 +39,7 @@ from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
 from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.serving import bind_socket, serve
+from gpuwarden_server.serving import bind_socket, make_server, serve
 from gpuwarden_server.store.database import Store, connect_store
 from gpuwarden_server.store.heartbeat import beat
 from gpuwarden_server.store.versions import migrate_store, prepare_store
@@ -231,7 +231,7 @@ def _assemble(
         lifespan=_lifespan(parts),
         dependencies=[Depends(Gate(base.ring))],
     )
-    app.state.stopping = base.stopping
+    app.state.base = base
     routes = [*routes_of(app.routes), *((route.method, route.path) for route in RAW_ROUTES)]
     for router in routers:
         routes += routes_of(router.routes)
@@ -269,7 +269,7 @@ def run_server(settings: Settings) -> int:
     except StartError as error:
         _log.error("cannot_start", reason=str(error))
         return 2
-    return 0 if serve(app, listener, settings, app.state.stopping.set) else 1
+    return 0 if serve(make_server(app, settings, app.state.base.stopping.set), listener) else 1
 
 
 def run_migration(settings: Settings) -> int:

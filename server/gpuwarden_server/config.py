@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.core.logs import LogForm
 from gpuwarden_verdict.policy.document import Mode
 
@@ -17,63 +18,84 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="GPUWARDEN_", frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all.")
-    port: int = Field(8750, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 for all.")
+    port: int = Field(
+        default=8750, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
+    )
     state_folder: Path = Field(
-        Path("gpuwarden-state"),
+        default=Path("gpuwarden-state"),
         description="Folder of state.db and history.db; made at first start, mode 0700.",
     )
     admin_key: SecretStr | None = Field(
-        None,
+        default=None,
         description="At the first start, the admin key instead of a generated one: gw_ and 43 "
         "base64url characters. Only its SHA-256 is stored.",
     )
     policy_file: Path | None = Field(
-        None, description="Policy in TOML; none: one pool with the defaults."
+        default=None, description="Policy in TOML; none: one pool with the defaults."
     )
     mode: Mode = Field(
-        Mode.OBSERVE, description="Mode of pools for which the policy file names none."
+        default=Mode.OBSERVE, description="Mode of pools for which the policy file names none."
     )
     sweep_interval_s: float = Field(
-        5.0, gt=0, le=3600, description="Seconds between sweeps over the whole fleet."
+        default=5.0, gt=0, le=3600, description="Seconds between sweeps over the whole fleet."
     )
     checkpoint_pass_s: float = Field(
-        30.0,
+        default=30.0,
         gt=0,
         le=300,
         description="Seconds in which the rolling checkpoint of telemetry state passes over all "
         "nodes; agents keep what is younger.",
     )
     silent_after_s: float = Field(
-        60.0,
+        default=60.0,
         gt=0,
         description="Seconds without a batch after which a node counts as silent: its verdict is "
         "unknown, which warns and never excludes.",
     )
     future_tolerance_s: float = Field(
-        60.0,
+        default=60.0,
         ge=0,
         description="Seconds by which an agent's clock may run ahead before its batch is flagged.",
     )
     model_folder: Path | None = Field(
-        None, description="Folder of the scoring model; none: the shipped, promoted one."
+        default=None, description="Folder of the scoring model; none: the shipped, promoted one."
     )
     webhook_url: str | None = Field(
-        None, description="Where decisions are delivered as Standard Webhooks; none: nowhere."
+        default=None,
+        description="Where decisions are delivered as Standard Webhooks; none: nowhere.",
     )
     webhook_secret: SecretStr | None = Field(
-        None, description="Secret that signs webhooks, in Standard Webhooks' whsec_ form."
+        default=None, description="Secret that signs webhooks, in Standard Webhooks' whsec_ form."
     )
     keep_alive_s: int = Field(
-        75,
+        default=75,
         ge=75,
         description="Seconds that an idle connection stays open; at least 3 of the agents' "
         "intervals, or connections are closed under them.",
     )
     shutdown_grace_s: int = Field(
-        4, ge=1, le=8, description="Seconds that open requests get to end after SIGTERM."
+        default=4, ge=1, le=8, description="Seconds that open requests get to end after SIGTERM."
     )
-    log_form: LogForm = Field(LogForm.CONSOLE, description="console for people, json for programs.")
+    log_form: LogForm = Field(
+        default=LogForm.CONSOLE, description="console for people, json for programs."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least level of log lines."
+        default="info", description="Least level of log lines."
     )
+
+
+def load_settings() -> Settings:
+    """Settings from the environment.
+
+    Raises:
+        StartError: Names each variable that is not valid, and why.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        wrong = [
+            f"GPUWARDEN_{'.'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"
+            for item in error.errors(include_input=False)
+        ]
+        raise StartError("; ".join(wrong), "Correct these environment variables.") from None

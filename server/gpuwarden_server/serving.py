@@ -59,19 +59,13 @@ def bind_socket(settings: Settings) -> socket.socket:
     return listener
 
 
-def serve(
-    app: FastAPI, listener: socket.socket, settings: Settings, on_stop: Callable[[], None]
-) -> bool:
-    """Serve until SIGTERM or SIGINT, or until the app fails to start.
+def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -> uvicorn.Server:
+    """The uvicorn server of `app`.
 
     Args:
         app: What to serve.
-        listener: Bound socket; closed at the end.
         settings: Timeouts.
         on_stop: Called on the event loop when the shutdown begins.
-
-    Returns:
-        True where the app had started.
     """
     config = uvicorn.Config(
         app,
@@ -87,14 +81,31 @@ def serve(
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.shutdown_grace_s,
     )
-    server = _Server(config, on_stop)
+    return _Server(config, on_stop)
+
+
+def serve(server: uvicorn.Server, listener: socket.socket) -> bool:
+    """Serve until SIGTERM or SIGINT, or until the app fails to start.
+
+    Args:
+        server: From `make_server`.
+        listener: Bound socket; closed at the end.
+
+    Returns:
+        True where the app had started.
+    """
     _absorb_signals()
-    host, port = listener.getsockname()[:2]
-    _log.info("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    _log.info("listening", url=url_of(listener))
     # uvicorn leaves by SystemExit where the app fails to start; it has logged why.
     with listener, contextlib.suppress(SystemExit):
         server.run(sockets=[listener])
     return server.started
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a bound socket is reached."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _absorb_signals() -> None:

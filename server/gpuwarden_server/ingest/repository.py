@@ -66,7 +66,7 @@ class Arrived:
 
 
 def insert_event(connection: Connection, arrived: Arrived) -> StoredEvent | None:
-    """Store an event; None where its natural id is stored already."""
+    """Store an event; None where the node's natural id is stored already."""
     batch, ref, event = arrived.batch, arrived.ref, arrived.event
     statement = (
         upsert(events)
@@ -84,7 +84,7 @@ def insert_event(connection: Connection, arrived: Arrived) -> StoredEvent | None
             flags=",".join(sorted(arrived.flags)),
             body=msgspec.json.encode(event).decode(),
         )
-        .on_conflict_do_nothing(index_elements=["id"])
+        .on_conflict_do_nothing(index_elements=["node_id", "id"])
         .returning(events.c.row)
     )
     row = connection.execute(statement).scalar_one_or_none()
@@ -175,7 +175,8 @@ def load_spools(connection: Connection) -> list[tuple[str, str, Standing]]:
 
 def load_last_seen(connection: Connection) -> Mapping[str, float]:
     """When each node was last heard of, as of the last write."""
-    return dict(connection.execute(select(nodes.c.node_id, nodes.c.last_seen_at)).tuples().all())
+    rows = connection.execute(select(nodes.c.node_id, nodes.c.last_seen_at))
+    return {node_id: at for node_id, at in rows}  # noqa: C416 - a Row is no tuple to the type checker
 
 
 def save_last_seen(connection: Connection, seen: Mapping[tuple[str, str], float]) -> None:

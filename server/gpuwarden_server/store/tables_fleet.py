@@ -110,7 +110,7 @@ events = Table(
     "events",
     STATE,
     Column("row", Integer, primary_key=True, comment="order of arrival, never reused"),
-    Column("id", String, nullable=False, comment="natural id"),
+    Column("id", String, nullable=False, comment="natural id, unique within the node"),
     Column("node_id", String, nullable=False),
     Column("entity_kind", String, nullable=False),
     Column("entity", String, nullable=False, comment="resolved key, unique over the fleet"),
@@ -122,7 +122,9 @@ events = Table(
     Column("seq", Integer, nullable=False),
     Column("flags", String, nullable=False, comment="comma-separated, '' for none"),
     Column("body", Text, nullable=False, comment="the event as it came, JSON"),
-    UniqueConstraint("id"),
+    # Per node: an agent must not be able to take another node's ids, and a file's device, inode and
+    # offset may well be the same on two nodes of one image.
+    UniqueConstraint("node_id", "id"),
     sqlite_autoincrement=True,
 )
 
