@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -17,6 +18,9 @@ _SWITCH = MappingProxyType(
     {"on": True, "true": True, "1": True, "yes": True}
     | {"off": False, "false": False, "0": False, "no": False}
 )
+
+# As host names, and as Slurm and Kubernetes name nodes; the server takes no other.
+_NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
 class ConfigError(Exception):
@@ -292,8 +296,11 @@ def _checked(settings: AgentSettings) -> AgentSettings:
         raise ConfigError(
             f"{PREFIX}CLIENT_CERT_FILE and {PREFIX}CLIENT_KEY_FILE belong together: set both."
         )
-    if not settings.own_node_id or len(settings.own_node_id) > 253:
-        raise ConfigError(f"{PREFIX}NODE_ID: give a name of 1 to 253 characters.")
+    if not _NODE_ID.fullmatch(settings.own_node_id):
+        raise ConfigError(
+            f"{PREFIX}NODE_ID={settings.own_node_id!r}: give 1 to 253 letters, digits, "
+            "dots, dashes or underscores, a letter or digit first."
+        )
     return settings
 
 

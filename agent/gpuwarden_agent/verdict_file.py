@@ -61,9 +61,8 @@ class VerdictFile:
 
 def _write_synced(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
+    with os.fdopen(descriptor, "wb") as file:
         os.fchmod(descriptor, 0o644)  # whatever the umask: every user of the node may read it
-        os.write(descriptor, content)
+        file.write(content)
+        file.flush()
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,1 +1,32 @@
-"""One file a subsystem; the explicit tuple COLLECTORS lists them."""
+"""One file a subsystem; the tuples here say which there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuwarden_agent.collectors import host, kernel_log, nic, storage
+from gpuwarden_agent.collectors.context import CollectorContext
+from gpuwarden_agent.collectors.contract import Collector, EventFollower
+from gpuwarden_agent.collectors.nvml import NvmlCollector, NvmlXidFollower
+
+CollectorFactory = Callable[[CollectorContext], Collector | None]
+FollowerFactory = Callable[[CollectorContext], EventFollower | None]
+
+
+def _nvml(context: CollectorContext) -> Collector | None:
+    if context.nvml_probe is None:
+        return None
+    return NvmlCollector(context.nvml_probe, context.nvml_settings)
+
+
+def _nvml_xid(context: CollectorContext) -> EventFollower | None:
+    if context.nvml_probe is None:
+        return None
+    return NvmlXidFollower(context.nvml_probe, context.nvml_settings)
+
+
+COLLECTORS: tuple[CollectorFactory, ...] = (host.build, storage.build, nic.build, _nvml)
+"""Makers of collectors; None where the settings switch one off. A new collector adds its line."""
+
+FOLLOWERS: tuple[FollowerFactory, ...] = (kernel_log.build, _nvml_xid)
+"""Makers of followers, likewise."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpuwarden_agent.collectors.contract import PositionStore
 from gpuwarden_agent.config import AgentSettings
+from gpuwarden_agent.sources.nvml import NvmlProbe, NvmlSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +19,28 @@ class CollectorContext:
         boot_id: Kernel's boot id; part of natural event ids.
         started_at: Epoch seconds of the agent's start: what is older is backlog.
         positions: Where followers keep how far they have read.
+        nvml_probe: Shared by the NVML collector and follower; None where NVML is off.
     """
 
     settings: AgentSettings
     boot_id: str
     started_at: float
     positions: PositionStore
+    nvml_probe: NvmlProbe | None
+
+    @property
+    def nvml_settings(self) -> NvmlSettings:
+        """Settings of everything that reads NVML."""
+        return nvml_settings(self.settings, self.boot_id)
+
+
+def nvml_settings(settings: AgentSettings, boot_id: str) -> NvmlSettings:
+    """The NVML part of the agent's settings."""
+    return NvmlSettings(
+        boot_id=boot_id,
+        library_path=Path(settings.nvml_library) if settings.nvml_library else None,
+        sys_root=settings.sys_root,
+        run_folder=settings.verdict_file.parent,
+        gpus_expected=settings.gpus_expected,
+        interval_s=settings.interval_s,
+    )

@@ -13,7 +13,7 @@ _LIMIT_BYTES = 1_048_576
 """procfs files grow with devices and interrupts; 1 MiB is far beyond any that we read."""
 
 _IMPLAUSIBLE = 2**63
-"""Drivers report 2**64-1 where they could not read a counter; no real counter gets half that far."""
+"""Drivers report 2**64-1 where they could not read a counter; none really gets half that far."""
 
 _REASONS = MappingProxyType(
     {

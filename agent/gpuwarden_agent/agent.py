@@ -1,0 +1,242 @@
+"""The composition root of `gpuwarden-agent run`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gpuwarden_agent.collection import Collection
+from gpuwarden_agent.collectors import COLLECTORS, FOLLOWERS
+from gpuwarden_agent.collectors.context import CollectorContext, nvml_settings
+from gpuwarden_agent.collectors.contract import Collector, EventFollower, PositionStore
+from gpuwarden_agent.conditions import ConditionBoard
+from gpuwarden_agent.config import AgentSettings, ConfigError
+from gpuwarden_agent.identity import read_boot_id
+from gpuwarden_agent.inventory import InventoryKeeper
+from gpuwarden_agent.latest import LatestReadings
+from gpuwarden_agent.outbox import Outbox
+from gpuwarden_agent.scheduler import CollectorLoop, FollowerLoop, Scheduler
+from gpuwarden_agent.sealing import Sealer
+from gpuwarden_agent.sources.nvml import NvmlProbe
+from gpuwarden_agent.sources.nvml_process import NvmlProbeProcess
+from gpuwarden_agent.spool.entry import Origin
+from gpuwarden_agent.spool.spool import Spool
+from gpuwarden_agent.transport.connection import TlsUnusable, tls_context
+from gpuwarden_agent.transport.key import KeySource
+from gpuwarden_agent.transport.rejected import RejectedFolder
+from gpuwarden_agent.transport.sender import Sender, SenderSettings
+from gpuwarden_agent.verdict_file import VerdictFile
+from gpuwarden_wire.batches import Stream, Table
+from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.schema import Schema
+from gpuwarden_wire.version import __version__
+
+if TYPE_CHECKING:
+    from gpuwarden_agent.own_metrics import MetricsServer
+
+_log = structlog.get_logger("agent")
+
+_LOOPS_PATIENCE_S = 1.5
+_SENDER_PATIENCE_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Everything that collects on this node.
+
+    Attributes:
+        collectors: As the settings name them.
+        followers: Likewise.
+        nvml_probe: What the NVML collector and follower share; None where NVML is off.
+    """
+
+    collectors: tuple[Collector, ...]
+    followers: tuple[EventFollower, ...]
+    nvml_probe: NvmlProbe | None
+
+
+def build_sources(
+    settings: AgentSettings, boot_id: str, started_at: float, positions: PositionStore
+) -> Sources:
+    """The collectors and followers that the settings name.
+
+    Raises:
+        ConfigError: A name in the settings is unknown.
+    """
+    probe = NvmlProbeProcess(nvml_settings(settings, boot_id)) if settings.nvml else None
+    context = CollectorContext(settings, boot_id, started_at, positions, probe)
+    collectors = [one for make in COLLECTORS if (one := make(context)) is not None]
+    followers = [follower for found in FOLLOWERS if (follower := found(context)) is not None]
+    names = [one.name for one in (*collectors, *followers)]
+    if unknown := sorted(set(settings.collectors) - set(names)):
+        raise ConfigError(
+            f"GPUWARDEN_AGENT_COLLECTORS: no collector {', '.join(unknown)}; "
+            f"there are {', '.join(names)}."
+        )
+    wanted = set(settings.collectors or names)
+    return Sources(
+        tuple(one for one in collectors if one.name in wanted),
+        tuple(one for one in followers if one.name in wanted),
+        probe,
+    )
+
+
+class Agent:
+    """A whole agent: start it, let it run, stop it."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        """Build every part; nothing runs yet.
+
+        Raises:
+            ConfigError: Settings do not fit together.
+            SpoolUnusable: The spool folder cannot be used.
+        """
+        self._settings = settings
+        started_at = time.time()
+        self.boot_id = read_boot_id(settings.proc_root)
+        sender_settings = _sender_settings(settings)
+        origin = Origin(settings.own_node_id, self.boot_id, __version__, settings.interval_s)
+        self.spool = Spool(settings.spool_folder, origin, settings.spool_cap_bytes)
+        verdict_file = VerdictFile(settings.verdict_file)
+        self.sender = Sender(
+            self.spool,
+            sender_settings,
+            KeySource(settings.key, settings.key_file),
+            RejectedFolder(settings.spool_folder / "rejected"),
+            verdict_file.note,
+        )
+        self.outbox = Outbox(self.spool, self.sender.wake)
+        self.board = ConditionBoard(self.outbox.emit, self.boot_id)
+        try:
+            sources = build_sources(settings, self.boot_id, started_at, self.outbox)
+        except ConfigError:
+            self.spool.close()
+            raise
+        self._build_collection(sources)
+        self._metrics: MetricsServer | None = None
+
+    def _build_collection(self, sources: Sources) -> None:
+        names = [collector.name for collector in sources.collectors]
+        self.latest = LatestReadings()
+        self.inventory = InventoryKeeper(
+            names, self.boot_id, self.outbox.emit, self.spool.fact, self.spool.remember
+        )
+        self.sealer = Sealer(names, self._settings.interval_s, self._seal)
+        collection = Collection(self.latest, self.sealer, self.inventory, self.outbox.emit)
+        self.scheduler = Scheduler(
+            [CollectorLoop(one, collection, self.board) for one in sources.collectors],
+            [FollowerLoop(one, self.outbox.emit, self.board) for one in sources.followers],
+        )
+
+    def _seal(self, tables: Sequence[Table], schemas: Iterable[Schema]) -> None:
+        self.spool.append_telemetry(tables, schemas)
+        self.sender.wake(Stream.TELEMETRY)
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set, then end cleanly within seconds.
+
+        Raises:
+            OSError: The address of /metrics is taken.
+        """
+        self._start()
+        try:
+            self.scheduler.supervise(stop, self._look_after_spool)
+        finally:
+            self._end()
+
+    @property
+    def metrics_port(self) -> int:
+        """Where /metrics listens, 0 where it is off."""
+        return self._metrics.port if self._metrics else 0
+
+    def _start(self) -> None:
+        settings = self._settings
+        _log.info(
+            "agent_starts",
+            version=__version__,
+            node=settings.own_node_id,
+            boot=self.boot_id,
+            spool=self.spool.spool_id,
+            server=settings.server_url,
+        )
+        if self.spool.set_aside is not None:
+            _log.error("spool_was_unreadable", moved_to=str(self.spool.set_aside))
+        if settings.metrics_port:
+            self._metrics = self._serve_metrics()
+        self._announce_boot()
+        self.sealer.start()
+        self.sender.start()
+        self.scheduler.start()
+
+    def _serve_metrics(self) -> MetricsServer:
+        from gpuwarden_agent.own_metrics import AgentParts, serve_metrics
+
+        parts = AgentParts(
+            node_id=self._settings.own_node_id,
+            interval_s=self._settings.interval_s,
+            latest=self.latest,
+            board=self.board,
+            outbox=self.outbox,
+            inventory=self.inventory,
+            spool=self.spool,
+            tally=self.sender.tally,
+        )
+        return serve_metrics(parts, self._settings.metrics_host, self._settings.metrics_port)
+
+    def _announce_boot(self) -> None:
+        if self.spool.fact("boot_id") == self.boot_id:
+            return
+        event = Event(
+            id=f"{EventKind.NODE_BOOT}:{self.boot_id}",
+            kind=EventKind.NODE_BOOT,
+            observed_at=time.time(),
+            text="first contact in this boot",
+        )
+        self.outbox.emit([event])
+        self.spool.remember("boot_id", self.boot_id)
+
+    def _look_after_spool(self) -> None:
+        self.spool.retry_disk()
+        if self.spool.trouble is None:
+            self.board.fine("spool")
+        else:
+            self.board.trouble(
+                "spool",
+                self.spool.trouble,
+                f"Free space on the disk of {self._settings.spool_folder}; "
+                "until then batches are kept in memory.",
+            )
+
+    def _end(self) -> None:
+        stuck = self.scheduler.stop(_LOOPS_PATIENCE_S)
+        self.sealer.stop()
+        self.sender.stop(_SENDER_PATIENCE_S)
+        if self._metrics is not None:
+            self._metrics.close()
+        lost = self.spool.close()
+        _log.info("agent_ends", stuck=",".join(stuck), batches_lost=lost)
+
+
+def _sender_settings(settings: AgentSettings) -> SenderSettings:
+    if not settings.server_url:
+        raise ConfigError(
+            "GPUWARDEN_AGENT_SERVER_URL is not set: give the server's address, such as "
+            "https://gpuwarden.example:8750. `gpuwarden-agent once` needs none."
+        )
+    tls = None
+    try:
+        if settings.server_url.startswith("https:") or settings.ca_file:
+            tls = tls_context(settings.ca_file, settings.client_cert_file, settings.client_key_file)
+    except TlsUnusable as error:
+        raise ConfigError(str(error)) from error
+    return SenderSettings(
+        server_url=settings.server_url,
+        request_timeout_s=settings.request_timeout_s,
+        backoff_max_s=settings.backoff_max_s,
+        tls=tls,
+    )

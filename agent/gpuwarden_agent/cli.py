@@ -1,0 +1,152 @@
+"""The `gpuwarden-agent` command."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from gpuwarden_agent.config import AgentSettings, ConfigError, read_settings, setting_docs
+from gpuwarden_wire.version import __version__
+
+if TYPE_CHECKING:
+    from gpuwarden_agent.once import Snapshot
+
+
+class ExitCode(IntEnum):
+    """How the command ends."""
+
+    OK = 0
+    CONFIG = 2  # a setting or argument cannot be used (argparse's own code)
+    SPOOL = 3  # the spool folder cannot be used, or another agent has it
+    ADDRESS = 4  # the address of /metrics is taken
+
+
+_EXIT_CODES = """exit codes:
+  0  ended well, or stopped by SIGTERM or SIGINT
+  2  a setting or argument cannot be used
+  3  the spool folder cannot be used, or another agent has it
+  4  the address of /metrics is taken"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    arguments = vars(_parser().parse_args(argv))
+    command = arguments.pop("command")
+    as_json = arguments.pop("json", False)
+    flags = {name: value for name, value in arguments.items() if value is not None}
+    try:
+        settings = read_settings(flags)
+        return _once(settings, as_json=as_json) if command == "once" else _run(settings)
+    except ConfigError as error:
+        _complain(str(error))
+        return ExitCode.CONFIG
+
+
+def _run(settings: AgentSettings) -> int:
+    from gpuwarden_agent.agent import Agent
+    from gpuwarden_agent.logs import configure_logs
+    from gpuwarden_agent.spool.entry import SpoolUnusable
+
+    configure_logs(settings.log_level)
+    try:
+        agent = Agent(settings)
+    except SpoolUnusable as error:
+        _complain(str(error))
+        return ExitCode.SPOOL
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        agent.run(stop)
+    except OSError as error:
+        _complain(
+            f"/metrics on {settings.metrics_host}:{settings.metrics_port}: {error.strerror}. "
+            "Set GPUWARDEN_AGENT_METRICS_PORT to a free port, or to 0."
+        )
+        return ExitCode.ADDRESS
+    return ExitCode.OK
+
+
+def _once(settings: AgentSettings, *, as_json: bool) -> int:
+    import msgspec
+
+    from gpuwarden_agent.logs import configure_logs
+    from gpuwarden_agent.once import collect_once
+
+    configure_logs("error")
+    snapshot = collect_once(settings)
+    if as_json:
+        text = msgspec.json.format(msgspec.json.encode(snapshot.to_json()), indent=1)
+        sys.stdout.write(text.decode() + "\n")
+    else:
+        _print_snapshot(snapshot)
+    return ExitCode.OK
+
+
+def _print_snapshot(snapshot: Snapshot) -> None:
+    from gpuwarden_agent.once import reason_of, unit_of
+
+    write = sys.stdout.write
+    write(f"node {snapshot.node_id}, boot {snapshot.boot_id}, agent {__version__}\n\ncollectors\n")
+    for visit in snapshot.visits:
+        outcome = f"trouble: {visit.reason}. {visit.mend}" if visit.reason else "ok"
+        outcome += f" ({visit.note})" if visit.note else ""
+        write(f"  {visit.name:<12} {visit.took_s * 1000:8.1f} ms  {outcome}\n")
+    write("\nreadings\n")
+    for kind, entity, metric, reading in snapshot.readings():
+        value = (
+            f"{reading:.15g}" if isinstance(reading, float | int) else f"- ({reason_of(reading)})"
+        )
+        write(f"  {kind:<5} {entity or '-':<16} {metric:<42} {value} {unit_of(metric)}\n")
+    events = snapshot.events()
+    write(f"\nevents: {len(events)}\n")
+    for event in events:
+        repeats = f" x{event.count}" if event.count > 1 else ""
+        write(f"  {event.severity:<8} {event.family or event.kind:<18} {event.text}{repeats}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpuwarden-agent",
+        description="Collects the health of this node and sends it to the gpuwarden server.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"gpuwarden-agent {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="collect and send until stopped",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    once = commands.add_parser("once", help="read everything once and print it; needs no server")
+    once.add_argument("--json", action="store_true", help="print one JSON object")
+    for command in (run, once):
+        _add_settings(command)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("settings", "A flag overrides its environment variable.")
+    for one in setting_docs():
+        default = f" Default: {one.default}." if one.default else ""
+        group.add_argument(
+            one.flag,
+            dest=one.name,
+            metavar="VALUE",
+            help=f"{one.doc}{default} [{one.variable}]".replace("%", "%%"),
+        )
+
+
+def _complain(message: str) -> None:
+    sys.stderr.write(f"gpuwarden-agent: {message}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

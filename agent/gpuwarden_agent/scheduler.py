@@ -1,0 +1,261 @@
+"""Runs collectors and followers, each in a thread of its own, so that none can hold up another."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from gpuwarden_agent.collectors.contract import (
+    Collector,
+    CollectorError,
+    Emit,
+    EventFollower,
+    Harvest,
+)
+from gpuwarden_agent.conditions import ConditionBoard
+
+_log = structlog.get_logger("scheduler")
+
+_SUPERVISE_EVERY_S = 0.2
+_FOLLOWER_FIRST_PAUSE_S = 1.0
+_FOLLOWER_LONGEST_PAUSE_S = 60.0
+_FOLLOWER_FINE_AFTER_S = 2.0
+"""A follower that was restarted and has run for so long works again."""
+
+
+class HarvestSink(Protocol):
+    """Takes what collectors bring, from their threads."""
+
+    def took(self, collector: str, harvest: Harvest, now: float, took_s: float) -> None:
+        """A call ended well; it began at `now` (epoch seconds) and lasted `took_s`."""
+        ...
+
+    def failed(self, collector: str, reason: str, now: float, took_s: float) -> None:
+        """A call ended in an error."""
+        ...
+
+    def stuck(self, collector: str, age_s: float, now: float) -> None:
+        """A call is past its deadline; told once an interval for as long as it lasts."""
+        ...
+
+
+class Loop(Protocol):
+    """A thread that runs one collector or follower."""
+
+    @property
+    def name(self) -> str:
+        """Name of the collector or follower."""
+        ...
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def supervise(self) -> None:
+        """Look whether all goes well."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        ...
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for it; False where it does not end."""
+        ...
+
+
+class CollectorLoop:
+    """Calls one collector on a fixed cadence, never twice at once."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        sink: HarvestSink,
+        board: ConditionBoard,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.collector = collector
+        self._sink = sink
+        self._board = board
+        self._clock = clock
+        self._stop = threading.Event()
+        self._running_since: float | None = None
+        self._told_stuck_at = 0.0
+        self._thread = threading.Thread(
+            target=self._run, name=f"collect-{collector.name}", daemon=True
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the collector."""
+        return self.collector.name
+
+    def start(self) -> None:
+        """Begin at once; the cadence counts from here."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        interval = self.collector.interval_s
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self._call()
+            due += interval
+            late = time.monotonic() - due
+            if late > 0:
+                due += interval * -(-late // interval)  # keep the phase; what was missed is skipped
+            self._stop.wait(max(0.0, due - time.monotonic()))
+
+    def _call(self) -> None:
+        name = self.collector.name
+        now, began = self._clock(), time.monotonic()
+        self._running_since = began
+        try:
+            harvest = self.collector.collect(now)
+        except CollectorError as error:
+            self._failed(error.reason, error.mend, now, began)
+        except Exception as error:
+            _log.exception("collector_bug", collector=name)
+            self._failed(f"internal_error:{type(error).__name__}", "Report this bug.", now, began)
+        else:
+            self._running_since = None
+            self._board.fine(name)
+            self._sink.took(name, harvest, now, time.monotonic() - began)
+        finally:
+            self._running_since = None
+
+    def _failed(self, reason: str, mend: str, now: float, began: float) -> None:
+        self._running_since = None
+        self._board.trouble(self.collector.name, reason, mend)
+        self._sink.failed(self.collector.name, reason, now, time.monotonic() - began)
+
+    def supervise(self) -> None:
+        """Tell where the call in flight is past its deadline."""
+        since, now = self._running_since, time.monotonic()
+        if since is None or now - since < self.collector.deadline_s:
+            return
+        self._board.trouble(
+            self.collector.name,
+            "deadline_exceeded",
+            f"One call takes more than {self.collector.deadline_s:g} s; the others go on.",
+        )
+        if now - self._told_stuck_at >= self.collector.interval_s:
+            self._told_stuck_at = now
+            self._sink.stuck(self.collector.name, now - since, self._clock())
+
+    def stop(self) -> None:
+        """Make no further call."""
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the call in flight and release the collector; False where it is stuck."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False
+        self.collector.close()
+        return True
+
+
+class FollowerLoop:
+    """Keeps one follower going: after an error it starts again, later each time."""
+
+    def __init__(
+        self,
+        follower: EventFollower,
+        emit: Emit,
+        board: ConditionBoard,
+        first_pause_s: float = _FOLLOWER_FIRST_PAUSE_S,
+        fine_after_s: float = _FOLLOWER_FINE_AFTER_S,
+    ) -> None:
+        self.follower = follower
+        self._emit = emit
+        self._board = board
+        self._first_pause_s = first_pause_s
+        self._pause_s = first_pause_s
+        self._fine_after_s = fine_after_s
+        self._stop = threading.Event()
+        self._running_since: float | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"follow-{follower.name}", daemon=True
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the follower."""
+        return self.follower.name
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        name = self.follower.name
+        while not self._stop.is_set():
+            self._running_since = time.monotonic()
+            try:
+                self.follower.follow(self._emit, self._stop)
+            except CollectorError as error:
+                self._board.trouble(name, error.reason, error.mend)
+            except Exception as error:
+                _log.exception("follower_bug", follower=name)
+                self._board.trouble(
+                    name, f"internal_error:{type(error).__name__}", "Report this bug."
+                )
+            self._running_since = None
+            self._stop.wait(self._pause_s * (0.75 + random.random() / 2))
+            self._pause_s = min(self._pause_s * 2, _FOLLOWER_LONGEST_PAUSE_S)
+
+    def supervise(self) -> None:
+        """Tell where the follower has come back."""
+        since = self._running_since
+        if since is not None and time.monotonic() - since >= self._fine_after_s:
+            self._pause_s = self._first_pause_s
+            self._board.fine(self.follower.name)
+
+    def stop(self) -> None:
+        """Ask the follower to end."""
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for it; False where it does not end."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+
+class Scheduler:
+    """All loops of an agent."""
+
+    def __init__(
+        self, collectors: Sequence[CollectorLoop], followers: Sequence[FollowerLoop]
+    ) -> None:
+        # Followers first: what happens from here on is not missed.
+        self._loops: tuple[Loop, ...] = (*followers, *collectors)
+
+    def start(self) -> None:
+        """Start all loops."""
+        for loop in self._loops:
+            loop.start()
+
+    def supervise(self, stop: threading.Event, also: Callable[[], None]) -> None:
+        """Watch over deadlines until `stop` is set; calls `also` on each round."""
+        while not stop.wait(_SUPERVISE_EVERY_S):
+            for loop in self._loops:
+                loop.supervise()
+            also()
+
+    def stop(self, patience_s: float) -> list[str]:
+        """End all loops within `patience_s`; returns the names of those that are stuck."""
+        for loop in self._loops:
+            loop.stop()
+        deadline = time.monotonic() + patience_s
+        return [
+            loop.name
+            for loop in self._loops
+            if not loop.join(max(0.0, deadline - time.monotonic()))
+        ]

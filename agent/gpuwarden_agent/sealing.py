@@ -1,0 +1,73 @@
+"""Seals telemetry: one batch an interval, as soon as the collectors of that tick have answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from gpuwarden_wire.batches import Table
+from gpuwarden_wire.schema import Schema
+
+Seal = Callable[[Sequence[Table], Iterable[Schema]], None]
+
+_LONGEST_GRACE_S = 1.0
+
+
+class Sealer:
+    """Gathers tables from the collectors' threads and hands them on as batches."""
+
+    def __init__(self, collectors: Iterable[str], interval_s: float, seal: Seal) -> None:
+        self._expected = frozenset(collectors)
+        self._grace_s = min(_LONGEST_GRACE_S, interval_s / 5)
+        self._seal = seal
+        self._changed = threading.Condition()
+        self._tables: list[tuple[Table, Schema]] = []
+        self._heard: set[str] = set()
+        self._first_at = 0.0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="sealer", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def add(self, collector: str, tables: Sequence[tuple[Table, Schema]]) -> None:
+        """What one call of a collector brought, nothing included."""
+        with self._changed:
+            if not self._heard:
+                self._first_at = time.monotonic()
+            self._heard.add(collector)
+            self._tables += tables
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Seal what is there and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._ready():
+                    if self._stopping:
+                        return
+                    self._changed.wait(self._left())
+                gathered, self._tables = self._tables, []
+                self._heard.clear()
+            if gathered:
+                schemas = {schema.hash: schema for _, schema in gathered}
+                self._seal([table for table, _ in gathered], schemas.values())
+
+    def _ready(self) -> bool:
+        if not self._heard:
+            return False
+        return self._stopping or self._heard >= self._expected or self._left() == 0.0
+
+    def _left(self) -> float | None:
+        if not self._heard:
+            return None
+        return max(0.0, self._first_at + self._grace_s - time.monotonic())
