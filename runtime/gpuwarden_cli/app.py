@@ -23,7 +23,7 @@ from gpuwarden_cli.commands import (
 from gpuwarden_cli.demo import command as demo
 from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_cli.session import Connection
-from gpuwarden_runtime.errors import GpuwardenError, Refused, ServerUnreachable, SettingError
+from gpuwarden_runtime.errors import GpuwardenError, ServerUnreachable, SettingError
 from gpuwarden_wire.version import __version__
 
 _EPILOG = (
@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     except CommandError as error:
         return _fail(error.code, str(error), error.mend)
     except GpuwardenError as error:
-        return _fail(_code_of(error), _sentence_of(error), error.mend)
+        return _fail(_code_of(error), error.detail, error.mend)
 
 
 def _code_of(error: GpuwardenError) -> ExitCode:
@@ -92,12 +92,6 @@ def _code_of(error: GpuwardenError) -> ExitCode:
             return ExitCode.UNREACHABLE
         case _:
             return ExitCode.REFUSED
-
-
-def _sentence_of(error: GpuwardenError) -> str:
-    if isinstance(error, Refused):
-        return f"{error.detail} [{error.problem.status} {error.problem.code}]"
-    return error.detail
 
 
 def _fail(code: ExitCode, detail: str, mend: str) -> ExitCode:

@@ -48,7 +48,8 @@ def console() -> Console:
 
 def print_json(value: object) -> None:
     """One JSON document, indented, a record's fields in the order of its type."""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    body = msgspec.json.encode(value, enc_hook=str)  # paths
+    text = msgspec.json.format(body, indent=2).decode()
     sys.stdout.write(text + "\n")
 
 

@@ -11,12 +11,15 @@ from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_cli.extras import load
 from gpuwarden_cli.output import print_json
 
+_MODELS = Path("gpuwarden-models/gpu")
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
     """Put the sub-commands into the app."""
     app.command()(simulate)
+    app.command()(train)
 
 
 def simulate(
@@ -33,7 +36,7 @@ def simulate(
     try:
         report = run(out, nodes, gpus_per_node, hours, seed, interval_s)
     except (ValueError, OSError) as error:
-        raise CommandError(ExitCode.USAGE, str(error), "") from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     if as_json:
         print_json(report)
         return
@@ -41,3 +44,42 @@ def simulate(
     print(f"{report.folder}: {report.nodes} nodes, {report.gpus} GPUs, {report.frames} moments")
     print(f"  {report.events} events; {faults or 'no fault'}; seed {report.seed}")
     print(f"  next: gpuwarden train {report.folder}")
+
+
+def train(
+    recording: Annotated[Path, typer.Argument(help="Folder of a recording with its labels.")],
+    out: Annotated[Path, typer.Option(help="Folder of the model's versions.")] = _MODELS,
+    seed: Annotated[int, typer.Option(help="Deals the nodes out to training and test.")] = 0,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="Make it the version that servers take from there.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the GPU score from a recording and measure it on nodes that it has not seen."""
+    module = "gpuwarden_models.train"
+    run, errors = load(module, "train", "train"), _errors_of_training()
+    try:
+        report = run(recording, out, seed)
+        if promote:
+            load(module, "promote", "train")(out, report.version)
+    except errors as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    if as_json:
+        print_json(report)
+        return
+    figures = report.held_out
+    marked = "held-out nodes (simulated)" if report.simulated else "held-out nodes"
+    print(f"{report.folder}: model {report.version} in {report.seconds:.0f} s")
+    print(f"  {marked}: {figures.flagged} of {figures.incidents} incidents flagged,")
+    print(f"  {figures.false_episodes} false episodes in {figures.healthy_gpu_days:.0f} GPU-days,")
+    print(f"  Brier skill {figures.brier_skill:.2f}; more in {report.folder / 'card.md'}")
+    if promote:
+        print(f"  promoted; a server uses it with GPUWARDEN_MODEL_FOLDER={report.folder}")
+
+
+def _errors_of_training() -> tuple[type[Exception], ...]:
+    return (
+        OSError,
+        load("gpuwarden_models.train", "TrainingError", "train"),
+        load("gpuwarden_models.recording", "RecordingError", "train"),
+    )

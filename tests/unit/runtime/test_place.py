@@ -73,6 +73,14 @@ def test_verdict_alone_tells_node_from_gpu() -> None:
     by_gpu = node_verdict(node, gpu)
     assert [item.entity for item in excluded_by_verdict(Place("n1"), by_gpu)] == [UUID]
     assert excluded_by_verdict(Place("n1", ("0",)), by_gpu) == ()
+    others = [
+        EntityVerdict(
+            entity_kind="gpu", entity=f"GPU-{index}", usable=Usable.NO, decision_id="dec-1"
+        )
+        for index in range(2)
+    ]
+    by_node = node_verdict(node, *others)
+    assert [item.entity for item in excluded_by_verdict(Place("n1", ("0",)), by_node)] == ["n1"]
     whole = node_verdict(node)
     assert [item.entity for item in excluded_by_verdict(Place("n1", ("0",)), whole)] == ["n1"]
     usable = node_verdict(EntityVerdict(entity_kind="node", entity="n1", usable=Usable.YES))
