@@ -1,53 +1,121 @@
-"""Detectors: from an event, or from the fleet's windows, to signals."""
+"""Detectors: from an event, or from the fleet's windows, to signals.
+
+The two tuples are all there is: a detector that is not in them does not run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gpuwarden_verdict.context import FleetContext, NodeContext
+from gpuwarden_verdict.detectors.aer import AER
+from gpuwarden_verdict.detectors.check_failed import CheckFailedDetector
 from gpuwarden_verdict.detectors.contract import EventDetector, SweepDetector
+from gpuwarden_verdict.detectors.device_missing import DeviceMissingDetector
+from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
+from gpuwarden_verdict.detectors.ecc_uncorrected import EccUncorrectedDetector
+from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
+from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
+from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
+from gpuwarden_verdict.detectors.learned import detect_risk, detect_risk_clear
+from gpuwarden_verdict.detectors.link_down import CARRIER_DOWN, PORT_DOWN
+from gpuwarden_verdict.detectors.nic_error import NIC_ERROR, NIC_LINK_LOG
+from gpuwarden_verdict.detectors.nvlink_down import NvlinkDownDetector
+from gpuwarden_verdict.detectors.nvlink_log import NVLINK_LOG
+from gpuwarden_verdict.detectors.recoveries import detect_recovery
+from gpuwarden_verdict.detectors.recovery_action import RecoveryActionDetector
+from gpuwarden_verdict.detectors.recovery_text import RecoveryTextDetector
+from gpuwarden_verdict.detectors.rm_init_failed import RM_INIT_FAILED
+from gpuwarden_verdict.detectors.row_remap import ROW_REMAP_FAILURE, ROW_REMAP_PENDING
+from gpuwarden_verdict.detectors.storage import DISK_ERROR, FS_READONLY, NFS_TIMEOUT
+from gpuwarden_verdict.detectors.sxid import SxidDetector
+from gpuwarden_verdict.detectors.temperature_peers import TemperaturePeersDetector
+from gpuwarden_verdict.detectors.xid import XidDetector
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.incidents.domain import Incident
-from gpuwarden_verdict.signals import Recovery, Risk, Signal
+from gpuwarden_verdict.signals import Persistence, Recovery, Signal
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.events import Event
 
-EVENT_DETECTORS: tuple[EventDetector, ...] = ()
-SWEEP_DETECTORS: tuple[SweepDetector, ...] = ()
+__all__ = [
+    "EVENT_DETECTORS",
+    "SWEEP_DETECTORS",
+    "EventDetector",
+    "SweepDetector",
+    "detect_clears",
+    "detect_event",
+    "detect_recovery",
+    "detect_risk",
+    "detect_risk_clear",
+    "detect_sweep",
+]
+
+EVENT_DETECTORS: tuple[EventDetector, ...] = (
+    XidDetector(),
+    RecoveryTextDetector(),
+    SxidDetector(),
+    GpuLostDetector(),
+    RM_INIT_FAILED,
+    AER,
+    HOST_MEMORY,
+    NIC_ERROR,
+    NIC_LINK_LOG,
+    NVLINK_LOG,
+    FS_READONLY,
+    DISK_ERROR,
+    NFS_TIMEOUT,
+    LOCKUP,
+    HUNG_TASK,
+    OOM,
+    DriverStuckDetector(),
+    CheckFailedDetector(),
+)
+SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
+    ROW_REMAP_FAILURE,
+    ROW_REMAP_PENDING,
+    RecoveryActionDetector(),
+    EccUncorrectedDetector(),
+    DeviceMissingDetector(),
+    PORT_DOWN,
+    CARRIER_DOWN,
+    NvlinkDownDetector(),
+    TemperaturePeersDetector(),
+)
 
 
 def detect_event(event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
-    """Signals of all event detectors for one event."""
-    raise NotImplementedError
+    """Signals of all event detectors for one event.
 
-
-def detect_recovery(
-    event: Event, ref: EntityRef, node: NodeContext, *, in_repair: bool
-) -> list[Recovery]:
-    """Recoveries that one event speaks for (NODE_BOOT, CHECK_PASSED, GPU_BACK, DRIVER_RESPONDS)."""
-    raise NotImplementedError
+    Args:
+        event: The event as stored.
+        ref: The entity it was joined to (`context.entity_of`).
+        node: What is known of its node.
+    """
+    return [
+        signal for detector in EVENT_DETECTORS for signal in detector.detect_event(event, ref, node)
+    ]
 
 
 def detect_sweep(state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
-    """Signals of all sweep detectors."""
-    raise NotImplementedError
+    """Signals of all sweep detectors; `now` is epoch seconds."""
+    return [signal for detector in SWEEP_DETECTORS for signal in detector.detect(state, fleet, now)]
 
 
 def detect_clears(
     state: FleetState, fleet: FleetContext, open_incidents: Sequence[Incident], now: float
 ) -> list[Recovery]:
-    """Recoveries by fresh readings for the level evidence of open incidents."""
-    raise NotImplementedError
+    """Recoveries by fresh readings for the level evidence of open incidents.
 
-
-def detect_risk(risk: Risk, now: float, *, may_exclude: bool) -> Signal | None:
-    """The learnt score as a signal (detector "learned_score"), None below its threshold.
-
-    `may_exclude`: policy allows and the gate is open; else the signal supports SUSPECT at most.
+    Only evidence that stands and that a reading can end is asked about.
     """
-    raise NotImplementedError
-
-
-def detect_risk_clear(risk: Risk, now: float) -> Recovery | None:
-    """Recovery when the learnt score is low again."""
-    raise NotImplementedError
+    asked: dict[str, set[EntityRef]] = {}
+    for incident in open_incidents:
+        for item in incident.evidence:
+            if item.persistence is Persistence.LEVEL and item.cleared_at is None:
+                asked.setdefault(item.detector, set()).add(incident.entity)
+    recoveries: list[Recovery] = []
+    for detector in SWEEP_DETECTORS:
+        entities = set().union(*(asked.get(name, set()) for name in detector.speaks_for))
+        ordered = sorted(entities, key=lambda ref: (ref.kind, ref.key))
+        recoveries += detector.clears(state, fleet, ordered, now) if ordered else []
+    return recoveries

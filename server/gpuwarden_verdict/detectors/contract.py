@@ -49,6 +49,11 @@ class SweepDetector(Protocol):
         """Raised on any change of its results."""
         ...
 
+    @property
+    def speaks_for(self) -> frozenset[str]:
+        """Detectors whose level evidence a clear reading of this one ends."""
+        ...
+
     def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
         """Signals that hold now. Missing readings, silent nodes and boot grace give none."""
         ...

@@ -70,7 +70,8 @@ def join_signal(item: EvidenceItem, signal: Signal, now: float) -> Joined:
     """
     if signal.event_ids and set(signal.event_ids) <= set(item.event_ids):
         return Joined(item, "")
-    if not signal.event_ids and item.cleared_at is None and signal.observed_at <= item.last_at:
+    told_before = signal.observed_at <= item.last_at
+    if told_before and not signal.event_ids and signal.persistence is not Persistence.LEVEL:
         return Joined(item, "")
     fresh = _occurrences(item, signal)
     back = item.cleared_at is not None

@@ -209,6 +209,10 @@ def _place(
     signal: Signal, siblings: Sequence[_Draft], now: float, new_id: Callable[[], str]
 ) -> _Draft | None:
     """Join a signal to its incident, or open one; echoes and bare notes open none."""
+    holder = _holder(signal, siblings)
+    if holder is not None:
+        holder.add(signal, now)
+        return None
     same_class = _find(siblings, signal.fault_class)
     chained = _chain(signal, siblings)
     if signal.echo:
@@ -225,6 +229,16 @@ def _place(
     if signal.severity is Severity.INFO:
         return None
     return _Draft(_opened(signal, now, new_id()), opened=True)
+
+
+def _holder(signal: Signal, siblings: Sequence[_Draft]) -> _Draft | None:
+    """The incident that already holds this level, whatever it is labelled now."""
+    if signal.event_ids:
+        return None
+    holding = (
+        d for d in siblings if any(i.detector == signal.detector for i in d.incident.evidence)
+    )
+    return next(holding, None)
 
 
 def _find(siblings: Sequence[_Draft], fault_class: FaultClass) -> _Draft | None:
@@ -252,7 +266,7 @@ def _gap(signal: Signal, evidence: Sequence[EvidenceItem]) -> float:
     gaps = [
         min(abs(signal.observed_at - item.first_at), abs(signal.observed_at - item.last_at))
         for item in evidence
-        if item.plane is Plane.EVENTS and not item.echo
+        if not item.echo and (item.plane is Plane.EVENTS or item.fault_class is FaultClass.UNKNOWN)
     ]
     return min(gaps, default=float("inf"))
 

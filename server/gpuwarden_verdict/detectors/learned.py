@@ -1,0 +1,93 @@
+"""The learnt score as a signal: one voice among others, at most suspect unless the gate is open."""
+
+from __future__ import annotations
+
+import math
+
+from gpuwarden_verdict.entities import RecommendedAction, Rung, Severity
+from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
+from gpuwarden_verdict.signals import (
+    Contribution,
+    Persistence,
+    Plane,
+    Recovery,
+    RecoveryKind,
+    Risk,
+    Signal,
+)
+
+VERSION = 1
+SUSPECT_PROBABILITY = 0.5
+"""More likely than not to need action within the model's horizon."""
+CLEAR_PROBABILITY = 0.3
+"""Below this it speaks for recovery; between the two nothing is said."""
+_TTL_S = 3600.0
+_NAMED_TERMS = 3
+
+
+def detect_risk(risk: Risk, now: float, *, may_exclude: bool) -> Signal | None:
+    """The learnt score as a signal, None below SUSPECT_PROBABILITY.
+
+    The rule floor is taken out first: rules speak for themselves and must not be counted twice.
+
+    Args:
+        risk: Fusion's statement.
+        now: Epoch seconds.
+        may_exclude: Policy lets the score act alone and the gate is open; else SUSPECT at most.
+    """
+    probability = learned_probability(risk)
+    if probability < SUSPECT_PROBABILITY:
+        return None
+    terms = _leading_terms(risk)
+    planes = [term.plane for term in terms if term.plane is not None]
+    return Signal(
+        entity=risk.entity,
+        fault_class=risk.fault_class,
+        score=probability,
+        severity=Severity.ERROR if may_exclude else Severity.WARNING,
+        plane=planes[0] if planes else Plane.PEERS,
+        sentence=f"learnt risk {probability:.0%} of needing action: {_in_words(terms)}",
+        detector=LEARNED_DETECTOR,
+        detector_version=VERSION,
+        observed_at=now,
+        expires_at=now + _TTL_S,
+        persistence=Persistence.LEVEL,
+        action=RecommendedAction.INVESTIGATE,
+        numbers={"probability": probability},
+        thresholds={"probability": SUSPECT_PROBABILITY},
+        max_rung=Rung.EXCLUDE if may_exclude else Rung.SUSPECT,
+        source="score",
+    )
+
+
+def detect_risk_clear(risk: Risk, now: float) -> Recovery | None:
+    """Recovery once the learnt score is below CLEAR_PROBABILITY; None else."""
+    probability = learned_probability(risk)
+    if not probability < CLEAR_PROBABILITY:
+        return None
+    return Recovery(
+        entity=risk.entity,
+        kind=RecoveryKind.READING_CLEAR,
+        at=now,
+        reason=f"learnt risk is down to {probability:.0%}",
+        detectors=frozenset({LEARNED_DETECTOR}),
+    )
+
+
+def learned_probability(risk: Risk) -> float:
+    """The risk's probability without its rule floor."""
+    floors = [term.log_odds for term in risk.contributions if term.name == "rule_floor"]
+    if not floors or not any(floors):
+        return risk.probability
+    log_odds = math.fsum(term.log_odds for term in risk.contributions if term.name != "rule_floor")
+    return 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, log_odds))))
+
+
+def _leading_terms(risk: Risk) -> list[Contribution]:
+    raising = [term for term in risk.contributions if term.plane is not None and term.log_odds > 0]
+    return sorted(raising, key=lambda term: -term.log_odds)[:_NAMED_TERMS]
+
+
+def _in_words(terms: list[Contribution]) -> str:
+    said = [f"{term.name} = {term.value:.3g} ({term.log_odds:+.2f})" for term in terms]
+    return ", ".join(said) or "no single reading stands out"

@@ -1,0 +1,169 @@
+"""What event detectors share: a signal from an event, and tables of one kernel family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuwarden_kernel_log import Family, KernelEvent, LineContext, parse_line
+from gpuwarden_verdict.context import NodeContext, source_of
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
+from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.metrics import EntityKind
+
+HOUR_S = 3600.0
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """How a piece of evidence weighs.
+
+    Attributes:
+        score: 0..1.
+        severity: Urgency.
+        persistence: How the condition ends.
+        ttl_s: How long it counts without renewal, seconds.
+        action: Recommended.
+        acts_alone: May decide by itself.
+        max_rung: Highest rung it may support.
+    """
+
+    score: float
+    severity: Severity
+    persistence: Persistence = Persistence.EVENT
+    ttl_s: float = DAY_S
+    action: RecommendedAction = RecommendedAction.INVESTIGATE
+    acts_alone: bool = False
+    max_rung: Rung = Rung.EXCLUDE
+
+
+def event_signal(
+    event: Event,
+    ref: EntityRef,
+    node: NodeContext,
+    *,
+    detector: str,
+    version: int,
+    fault_class: FaultClass,
+    weight: Weight,
+    sentence: str,
+    echo: bool = False,
+    application_possible: bool = False,
+) -> Signal:
+    """A signal that stands on one event."""
+    numbers = {"count": float(event.count)}
+    numbers |= {"xid": float(event.xid)} if event.xid is not None else {}
+    numbers |= {"sxid": float(event.sxid)} if event.sxid is not None else {}
+    return Signal(
+        entity=ref,
+        fault_class=fault_class,
+        score=weight.score,
+        severity=weight.severity,
+        plane=Plane.EVENTS,
+        sentence=sentence,
+        detector=detector,
+        detector_version=version,
+        observed_at=event.observed_at,
+        expires_at=event.observed_at + weight.ttl_s,
+        persistence=weight.persistence,
+        action=weight.action,
+        acts_alone=weight.acts_alone,
+        echo=echo,
+        application_possible=application_possible,
+        numbers=numbers,
+        event_ids=(event.id,),
+        boot_id=node.boot_id,
+        max_rung=weight.max_rung,
+        source=source_of(event),
+        count=event.count,
+    )
+
+
+def parsed_line(event: Event, node: NodeContext) -> KernelEvent | None:
+    """The kernel line of an event, read again: the server's catalogue decides, not the agent's.
+
+    None where the event is no kernel line, or its text was cut so short that it is no longer of the
+    event's family.
+    """
+    if event.kind is not EventKind.KERNEL_LOG or not event.text:
+        return None
+    parsed = parse_line(event.text, LineContext(driver_version=_driver_version(node)))
+    return parsed if parsed is not None and parsed.family.value == event.family else None
+
+
+def severity_of(event: Event, parsed: KernelEvent | None) -> Severity:
+    """Severity of a kernel line; where it cannot be read again, as the agent saw it."""
+    if parsed is not None:
+        return Severity(parsed.severity.value)
+    known = event.severity in tuple(Severity)
+    return Severity(event.severity) if known else Severity.WARNING
+
+
+def where(event: Event, ref: EntityRef) -> str:
+    """The entity in words, with the PCI address where the line had one."""
+    name = {EntityKind.NODE: "node", EntityKind.GPU: "GPU", EntityKind.NIC: "NIC"}.get(
+        ref.kind, "disk"
+    )
+    address = f" at {event.pci_bus_id}" if event.pci_bus_id else ""
+    return f"{name} {ref.key}{address}"
+
+
+def times(event: Event) -> str:
+    """How often an event happened, "" for once."""
+    return f" ({event.count} times)" if event.count > 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyDetector:
+    """Signals from kernel lines of some families, weighed by the severity of the line.
+
+    Attributes:
+        name: Detector.
+        version: Raised on any change of its results.
+        families: Families it reads.
+        fault_class: Where the fault lies.
+        weights: By severity; one that is not there gives no signal.
+        says: What the lines mean, in words.
+        kinds: Kinds of entity that it speaks about; lines joined to another give no signal.
+        quiet_after_boot: Whether lines of the first minutes after a boot mean nothing.
+    """
+
+    name: str
+    version: int
+    families: frozenset[Family]
+    fault_class: FaultClass
+    weights: Mapping[Severity, Weight]
+    says: str
+    kinds: frozenset[EntityKind] = frozenset(EntityKind)
+    quiet_after_boot: bool = False
+
+    def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
+        """One signal for a line of these families that weighs anything."""
+        if event.kind is not EventKind.KERNEL_LOG or event.family not in self.families:
+            return []
+        if ref.kind not in self.kinds:
+            return []
+        if self.quiet_after_boot and node.in_boot_grace(event.observed_at):
+            return []
+        parsed = parsed_line(event, node)
+        weight = self.weights.get(severity_of(event, parsed))
+        if weight is None:
+            return []
+        signal = event_signal(
+            event,
+            ref,
+            node,
+            detector=self.name,
+            version=self.version,
+            fault_class=self.fault_class,
+            weight=weight,
+            sentence=f"{self.says} on {where(event, ref)}{times(event)}: {event.text[:200]}",
+            echo=parsed is not None and parsed.echo,
+        )
+        return [signal]
+
+
+def _driver_version(node: NodeContext) -> str | None:
+    return next((gpu.driver_version for gpu in node.gpus.values() if gpu.driver_version), None)

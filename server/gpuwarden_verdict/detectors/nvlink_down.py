@@ -1,0 +1,99 @@
+"""NVLinks inactive where the same GPU, or GPUs of the same model, have them active."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors.peer_groups import group_median, model_codes
+from gpuwarden_verdict.detectors.reading import (
+    Bool,
+    clear_recoveries,
+    fresh,
+    hits,
+    in_boot_grace,
+    level_signal,
+    twice,
+)
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.signals import Plane, Recovery, Signal
+from gpuwarden_verdict.windows import FleetState, KindView
+from gpuwarden_verdict.windows.planes import F32
+from gpuwarden_wire.metrics import EntityKind
+
+ACTIVE, INACTIVE = "gpu_nvlinks_active", "gpu_nvlinks_inactive"
+FEWEST_PEERS = 4
+_SCORE = 0.6
+"""Either end of a link may be at fault: suspect, until the driver or an XID agrees."""
+
+
+class NvlinkDownDetector:
+    """Signals of GPUs with fewer active NVLinks than they had, or than most of their model have.
+
+    A PCIe board without a bridge has all its links inactive, and so have its peers: no fault
+    (NVSentinel#1481). Links that train after a boot are left alone (NVSentinel#1701).
+    """
+
+    name = "nvlink_down"
+    version = 1
+    speaks_for = frozenset({"nvlink_down"})
+
+    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+        """One signal a GPU with inactive links that should be active."""
+        view = state.view(EntityKind.GPU)
+        usual = _usual(state, view, fleet)
+        with np.errstate(invalid="ignore"):
+            down = (view.last(INACTIVE) > 0) & (view.last(ACTIVE) < usual)
+        down &= twice(view, ACTIVE) & twice(view, INACTIVE)
+        down &= fresh(state, view, ACTIVE, fleet) & fresh(state, view, INACTIVE, fleet)
+        down &= ~in_boot_grace(state, view, fleet, now)
+        return [
+            self._signal(ref, now, float(view.last(ACTIVE)[row]), float(usual[row]))
+            for row, ref in hits(view, down)
+        ]
+
+    def clears(
+        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+    ) -> list[Recovery]:
+        """GPUs with all usual links active now."""
+        view = state.view(EntityKind.GPU)
+        active = view.last(ACTIVE)
+        with np.errstate(invalid="ignore"):
+            enough = active >= _usual(state, view, fleet)
+        return clear_recoveries(
+            state,
+            EntityKind.GPU,
+            entities,
+            enough & fresh(state, view, ACTIVE, fleet),
+            self.speaks_for,
+            now,
+            lambda row: f"{active[row]:.0f} NVLinks are active",
+        )
+
+    def _signal(self, ref: EntityRef, now: float, active: float, usual: float) -> Signal:
+        return level_signal(
+            ref,
+            now,
+            detector=self.name,
+            version=self.version,
+            fault_class=FaultClass.NVLINK,
+            score=_SCORE,
+            severity=Severity.ERROR,
+            sentence=f"GPU {ref.key} has {active:.0f} of {usual:.0f} NVLinks active",
+            numbers={ACTIVE: active},
+            thresholds={ACTIVE: usual},
+            plane=Plane.STRUCTURE,
+            action=RecommendedAction.RESET_GPU,
+        )
+
+
+def _usual(state: FleetState, view: KindView, fleet: FleetContext) -> F32:
+    """Links that should be active: the most this GPU had, or the median of its model."""
+    readable: Bool = fresh(state, view, ACTIVE, fleet)
+    seen = np.where(readable, view.last(ACTIVE), np.nan)
+    usual: F32 = np.fmax(
+        view.highest(ACTIVE), group_median(seen, model_codes(view, fleet), FEWEST_PEERS)
+    ).astype(np.float32)
+    return usual
