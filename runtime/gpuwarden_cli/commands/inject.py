@@ -42,7 +42,8 @@ def inject(
 ) -> None:
     """Write a kernel line of real shape, as if this GPU or NIC had failed.
 
-    The line is a drill: whoever reads that log believes it. In act mode the GPU gets excluded.
+    Who follows a file believes it: in act mode the GPU gets excluded. Into /dev/kmsg a program can
+    write only under its own facility: agents keep such a line as evidence that never acts alone.
     """
     if show_list:
         rows = [(name, item.says) for name, item in FAULTS.items()]
