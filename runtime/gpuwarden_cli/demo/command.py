@@ -17,7 +17,8 @@ from gpuwarden_cli.demo.folder import DEFAULT_FOLDER, kernel_log_access, make_fo
 from gpuwarden_cli.demo.installation import Installation
 from gpuwarden_cli.demo.pace import BRISK, STROLL
 from gpuwarden_cli.demo.screen import LiveScreen, PlainScreen, Screen, SilentScreen
-from gpuwarden_cli.demo.story import Stage, story, told_events
+from gpuwarden_cli.demo.stage import Stage
+from gpuwarden_cli.demo.story import story, told_events
 from gpuwarden_cli.demo.summary import AgentSummary, DemoSummary, EventCounts, step_summaries
 from gpuwarden_cli.demo.telling import Outcome, Progress, Teller
 from gpuwarden_cli.exits import ExitCode

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpuwarden_cli.demo.sight import Sight, look
-from gpuwarden_cli.demo.story import Stage, Step, forbidden
+from gpuwarden_cli.demo.stage import Stage, Step
+from gpuwarden_cli.demo.story import forbidden
 from gpuwarden_runtime.errors import GpuwardenError
 
 _LOOK_EVERY_S = 0.5

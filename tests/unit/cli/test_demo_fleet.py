@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuwarden_cli.demo import story
+from gpuwarden_cli.demo import stage
 from gpuwarden_cli.demo.fleet import GPUS_PER_NODE, NODES, build_simulation, node_names
 from gpuwarden_cli.demo.pace import BRISK, STROLL
+from gpuwarden_cli.demo.story import story
 
 STORY_S = 300.0
 
@@ -17,7 +18,7 @@ def test_jobs_run_without_a_pause_where_the_story_needs_them() -> None:
         (simulation.topology.nodes[gpu.node], gpu.index): row
         for row, gpu in enumerate(simulation.topology.gpus)
     }
-    rows = [gpu_row[story.HOT], gpu_row[story.WORN], gpu_row[story.LOST], gpu_row["gpu-0003", 0]]
+    rows = [gpu_row[stage.HOT], gpu_row[stage.WORN], gpu_row[stage.LOST], gpu_row["gpu-0003", 0]]
     for frame in simulation.frames(int(STORY_S / 5.0)):
         load = frame.tables[0].column("gpu_utilization_ratio")[rows]
         assert np.all(load > 0.8)
@@ -25,9 +26,9 @@ def test_jobs_run_without_a_pause_where_the_story_needs_them() -> None:
 
 def test_burst_takes_a_job_of_eight_nodes_and_none_that_another_fault_needs() -> None:
     simulation = build_simulation(5.0, 1_772_323_200.0, "test")
-    job = next(job for job in simulation.board_jobs() if story.BURST_NODE in job.nodes)
+    job = next(job for job in simulation.board_jobs() if stage.BURST_NODE in job.nodes)
     assert len(job.nodes) == 8
-    others = {story.WORN[0], story.LOST[0], story.HOT[0], story.PORT_NODE}
+    others = {stage.WORN[0], stage.LOST[0], stage.HOT[0], stage.PORT_NODE}
     assert not others & set(job.nodes)
 
 
@@ -35,11 +36,11 @@ def test_every_name_of_the_story_exists() -> None:
     names = node_names()
     assert len(names) == NODES
     topology = build_simulation(5.0, 0.0, "test").topology
-    assert f"{story.PORT_NODE}/{story.PORT}" in topology.nic_row
+    assert f"{stage.PORT_NODE}/{stage.PORT}" in topology.nic_row
     assert GPUS_PER_NODE * NODES == len(topology.gpus) == 128
 
 
 def test_both_paces_tell_the_same_story_and_the_brisk_one_fits_its_two_minutes() -> None:
-    assert [step.name for step in story.story(STROLL)] == [step.name for step in story.story(BRISK)]
-    holds = sum(step.hold_s + BRISK.pause_s for step in story.story(BRISK))
+    assert [step.name for step in story(STROLL)] == [step.name for step in story(BRISK)]
+    holds = sum(step.hold_s + BRISK.pause_s for step in story(BRISK))
     assert holds + BRISK.dwell_s + BRISK.wear_s < 60.0
