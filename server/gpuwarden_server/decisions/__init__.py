@@ -1,0 +1,1 @@
+"""Decisions, the exclusion feed that carries them out, and the verdicts that show them."""

@@ -1,0 +1,89 @@
+"""Where the exclusion feed stands, what each change did, and how both travel to readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gpuwarden_verdict.exclusions import Exclusion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedHead:
+    """Where a feed stands.
+
+    Attributes:
+        feed_id: Random id of the database.
+        epoch: Rises by one with every change.
+        count: Exclusions in force.
+        digest: SHA-256 hex over the set in force, see `gpuwarden_verdict.exclusions.digest`.
+    """
+
+    feed_id: str
+    epoch: int
+    count: int
+    digest: str
+
+    @property
+    def tag(self) -> str:
+        """The position as event id and ETag: "FEED_ID:EPOCH"."""
+        return f"{self.feed_id}:{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedChange:
+    """One change: where it led to, when, and what it added (or replaced) and removed."""
+
+    head: FeedHead
+    at: float
+    added: tuple[Exclusion, ...]
+    removed: tuple[Exclusion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFrame:
+    """One change as a server-sent event: the same bytes for every reader."""
+
+    head: FeedHead
+    frame: bytes
+
+
+def exclusion_form(exclusion: Exclusion) -> dict[str, Any]:
+    """The JSON form of one exclusion; the rung by name."""
+    form: dict[str, Any] = msgspec.to_builtins(exclusion)
+    form["rung"] = exclusion.rung.name.lower()
+    return form
+
+
+def exclusions_json(exclusions: Iterable[Exclusion]) -> bytes:
+    """JSON list of exclusions."""
+    return msgspec.json.encode([exclusion_form(exclusion) for exclusion in exclusions])
+
+
+def frame_of(change: FeedChange) -> FeedFrame:
+    """The change as a server-sent event."""
+    return stored_frame(change.head, exclusions_json(change.added), exclusions_json(change.removed))
+
+
+def stored_frame(head: FeedHead, added: bytes, removed: bytes) -> FeedFrame:
+    """A change's server-sent event from the JSON lists that the feed log keeps."""
+    body = msgspec.json.encode(
+        {
+            "feed_id": head.feed_id,
+            "epoch": head.epoch,
+            "count": head.count,
+            "digest": head.digest,
+            "added": msgspec.Raw(added),
+            "removed": msgspec.Raw(removed),
+        }
+    )
+    frame = b"id: %b\nevent: exclusions\ndata: %b\n\n" % (head.tag.encode(), body)
+    return FeedFrame(head, frame)
+
+
+def state_frame(head: FeedHead) -> bytes:
+    """Where the feed stands, for a reader that resumes from nothing we know."""
+    return b"id: %b\nevent: state\ndata: %b\n\n" % (head.tag.encode(), msgspec.json.encode(head))

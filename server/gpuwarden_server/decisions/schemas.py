@@ -1,0 +1,176 @@
+"""JSON forms of decisions and of the exclusion feed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from gpuwarden_server.decisions.feed import exclusion_form
+from gpuwarden_server.decisions.ports import PublishedFeed
+from gpuwarden_server.decisions.repository import StoredDecisionMove
+from gpuwarden_server.incidents.schemas import entity_form
+from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
+from gpuwarden_verdict.policy.document import Decision, DecisionPhase, Mode
+
+_EXCLUSION: JsonDict = {
+    "entity_kind": "gpu",
+    "entity": "GPU-5b1f0c9e-0000-4a3e-9d5f-2f6c8a1b7e33",
+    "node_id": "gpu-017",
+    "gpu_uuid": "GPU-5b1f0c9e-0000-4a3e-9d5f-2f6c8a1b7e33",
+    "pci_bus_id": "0000:1b:00.0",
+    "gpu_index": 1,
+    "rung": "exclude",
+    "since": 1764500000.1,
+    "reason": "XID 79: GPU has fallen off the bus",
+    "decision_id": "dec-5d0c8a1b7e33",
+    "decided_by": "rule",
+    "expires_at": 1764586400.1,
+}
+
+
+class DecisionView(BaseModel):
+    """One decision."""
+
+    id: str
+    entity_kind: str
+    entity: str
+    node_id: str
+    rung: str = Field(description="suspect, exclude, drain or evict", examples=["exclude"])
+    phase: DecisionPhase
+    mode: Mode
+    fault_class: FaultClass
+    reasons: list[str]
+    confidence: float
+    decided_by: str = Field(examples=["rule", "score", "operator:ana"])
+    incident_id: str | None
+    policy_version: str
+    model_version: str
+    decided_at: float
+    expires_at: float | None
+    guard: str = Field(description="which guard held it back, empty for none")
+
+
+class DecisionMoveView(BaseModel):
+    """A stored change of a decision."""
+
+    before: str | None
+    after: str
+    rung: str
+    reason: str
+    author: str
+    at: float
+
+
+class DecisionDetailView(DecisionView):
+    """One decision with its history and what it was made from."""
+
+    moves: list[DecisionMoveView]
+    snapshot: dict[str, Any]
+
+
+class DecisionPage(BaseModel):
+    """A page of decisions, newest first."""
+
+    items: list[DecisionView]
+    next_cursor: str | None
+
+
+class ExclusionView(BaseModel):
+    """One entity that must not be used."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXCLUSION]})
+
+    entity_kind: str
+    entity: str
+    node_id: str
+    gpu_uuid: str | None
+    pci_bus_id: str | None
+    gpu_index: int | None
+    rung: str
+    since: float
+    reason: str
+    decision_id: str
+    decided_by: str
+    expires_at: float | None
+
+
+class ExclusionsView(BaseModel):
+    """The exclusion set; an empty set counts only with a valid epoch and count."""
+
+    feed_id: str
+    epoch: int
+    count: int
+    digest: str = Field(description='sha256 hex over the sorted lines "entity_kind:entity"')
+    exclusions: list[ExclusionView]
+    would_exclude: list[ExclusionView]
+
+
+class RepairView(BaseModel):
+    """Where an entity stands after a repair was begun."""
+
+    entity_kind: str
+    entity: str
+    state: EntityState
+
+
+def rung_name(rung: int) -> str:
+    """How a rung is written outside."""
+    return Rung(rung).name.lower()
+
+
+def decision_view(decision: Decision) -> DecisionView:
+    """The JSON form of a decision."""
+    return DecisionView(**_decision_form(decision))
+
+
+def decision_detail(
+    decision: Decision, moves: list[StoredDecisionMove], snapshot: dict[str, Any]
+) -> DecisionDetailView:
+    """The JSON form of a decision with its history."""
+    told = [
+        DecisionMoveView(
+            before=move.before,
+            after=move.after,
+            rung=rung_name(move.rung),
+            reason=move.reason,
+            author=move.author,
+            at=move.at,
+        )
+        for move in moves
+    ]
+    return DecisionDetailView(**_decision_form(decision), moves=told, snapshot=snapshot)
+
+
+def exclusions_view(feed: PublishedFeed) -> ExclusionsView:
+    """The JSON form of the exclusion set."""
+    head = feed.head
+    return ExclusionsView(
+        feed_id=head.feed_id,
+        epoch=head.epoch,
+        count=head.count,
+        digest=head.digest,
+        exclusions=[ExclusionView(**exclusion_form(one)) for one in feed.exclusions],
+        would_exclude=[ExclusionView(**exclusion_form(one)) for one in feed.would_exclude],
+    )
+
+
+def _decision_form(decision: Decision) -> dict[str, Any]:
+    return {
+        **entity_form(decision.entity),
+        "id": decision.id,
+        "rung": rung_name(decision.rung),
+        "phase": decision.phase,
+        "mode": decision.mode,
+        "fault_class": decision.fault_class,
+        "reasons": list(decision.reasons),
+        "confidence": decision.confidence,
+        "decided_by": decision.decided_by,
+        "incident_id": decision.incident_id,
+        "policy_version": decision.policy_version,
+        "model_version": decision.model_version,
+        "decided_at": decision.decided_at,
+        "expires_at": decision.expires_at,
+        "guard": decision.guard,
+    }

@@ -1,0 +1,198 @@
+"""Incidents and their moves in state.db."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Select, and_, insert, or_, select
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from gpuwarden_server.core.pages import Cursor
+from gpuwarden_server.store.tables_judging import acquittals, incident_moves, incidents
+from gpuwarden_verdict.entities import EntityRef, FaultClass, Severity
+from gpuwarden_verdict.incidents.domain import (
+    Acquittal,
+    EvidenceItem,
+    Incident,
+    IncidentMove,
+    IncidentPhase,
+)
+from gpuwarden_wire.metrics import EntityKind
+
+_decoder = msgspec.json.Decoder(Incident)
+LIVE = "live"
+"""Filter word for every phase but resolved."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMove:
+    """A move as it is read back."""
+
+    before: str | None
+    after: str
+    fault_class: str
+    severity: str
+    reason: str
+    author: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFilter:
+    """What a list is narrowed to; None does not narrow."""
+
+    phase: str | None = None
+    node_id: str | None = None
+
+
+def write_incidents(connection: Connection, values: Sequence[Incident]) -> None:
+    """Insert or replace incidents.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: Another live incident of the same entity and class exists.
+    """
+    # Ended ones first: one that takes over the class of another would meet the unique index.
+    for value in sorted(values, key=lambda incident: incident.phase is not IncidentPhase.RESOLVED):
+        row = _row(value)
+        statement = sqlite_insert(incidents).values(row)
+        changed = {name: statement.excluded[name] for name in row if name != "id"}
+        connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed))
+
+
+def write_moves(connection: Connection, moves: Sequence[IncidentMove]) -> None:
+    """Append facts."""
+    rows = [
+        {
+            "incident_id": move.incident.id,
+            "before": None if move.before is None else move.before.value,
+            "after": move.incident.phase.value,
+            "fault_class": move.incident.fault_class.value,
+            "severity": move.incident.severity.value,
+            "reason": move.reason,
+            "author": move.author,
+            "at": move.at,
+        }
+        for move in moves
+    ]
+    if rows:
+        connection.execute(insert(incident_moves), rows)
+
+
+def read_live(connection: Connection) -> list[Incident]:
+    """All incidents that are not resolved."""
+    return _read(connection, _bodies().where(incidents.c.phase != IncidentPhase.RESOLVED.value))
+
+
+def write_acquittals(connection: Connection, values: Sequence[Acquittal]) -> None:
+    """Insert or replace what revokes leave behind."""
+    for value in values:
+        row = {
+            "entity_kind": value.entity.kind.value,
+            "entity": value.entity.key,
+            "node_id": value.entity.node_id,
+            "fault_class": value.fault_class.value,
+            "severity": value.severity.value,
+            "until": value.until,
+        }
+        keys = ["entity_kind", "entity", "fault_class"]
+        statement = sqlite_insert(acquittals).values(row)
+        changed = {name: statement.excluded[name] for name in row if name not in keys}
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))
+
+
+def read_acquittals(connection: Connection, now: float) -> list[Acquittal]:
+    """Acquittals that still hold."""
+    rows = connection.execute(select(acquittals).where(acquittals.c.until > now))
+    return [
+        Acquittal(
+            entity=EntityRef(EntityKind(row.entity_kind), row.entity, row.node_id),
+            fault_class=FaultClass(row.fault_class),
+            severity=Severity(row.severity),
+            until=row.until,
+        )
+        for row in rows
+    ]
+
+
+def read_one(connection: Connection, incident_id: str) -> Incident | None:
+    """One incident; None where there is none of this id."""
+    found = _read(connection, _bodies().where(incidents.c.id == incident_id))
+    return found[0] if found else None
+
+
+def read_of_entity(connection: Connection, ref: EntityRef, limit: int) -> list[Incident]:
+    """Newest incidents of one entity; for a node, those of its NICs and disks too."""
+    own = and_(incidents.c.entity_kind == ref.kind.value, incidents.c.entity == ref.key)
+    parts = and_(incidents.c.node_id == ref.key, incidents.c.entity_kind.in_(("nic", "disk")))
+    match = or_(own, parts) if ref.kind.value == "node" else own
+    statement = _bodies().where(match).order_by(incidents.c.opened_at.desc()).limit(limit)
+    return _read(connection, statement)
+
+
+def read_page(
+    connection: Connection, wanted: IncidentFilter, cursor: Cursor | None, limit: int
+) -> list[Incident]:
+    """A page, newest first."""
+    statement = _bodies()
+    if wanted.phase == LIVE:
+        statement = statement.where(incidents.c.phase != IncidentPhase.RESOLVED.value)
+    elif wanted.phase is not None:
+        statement = statement.where(incidents.c.phase == wanted.phase)
+    if wanted.node_id is not None:
+        statement = statement.where(incidents.c.node_id == wanted.node_id)
+    if cursor is not None:
+        older = incidents.c.opened_at < cursor.at
+        same = and_(incidents.c.opened_at == cursor.at, incidents.c.id < cursor.id)
+        statement = statement.where(or_(older, same))
+    order = (incidents.c.opened_at.desc(), incidents.c.id.desc())
+    return _read(connection, statement.order_by(*order).limit(limit))
+
+
+def read_moves(connection: Connection, incident_id: str) -> list[StoredMove]:
+    """All moves of one incident, oldest first."""
+    c = incident_moves.c
+    statement = (
+        select(c.before, c.after, c.fault_class, c.severity, c.reason, c.author, c.at)
+        .where(c.incident_id == incident_id)
+        .order_by(c.row)
+    )
+    return [StoredMove(*row) for row in connection.execute(statement)]
+
+
+def _bodies() -> Select[str]:
+    return select(incidents.c.body)
+
+
+def _read(connection: Connection, statement: Select[str]) -> list[Incident]:
+    return [_decoder.decode(body) for body in connection.execute(statement).scalars()]
+
+
+def _row(value: Incident) -> dict[str, Any]:
+    body = replace(value, evidence=tuple(_storable(value.evidence)))
+    return {
+        "id": value.id,
+        "entity_kind": value.entity.kind.value,
+        "entity": value.entity.key,
+        "node_id": value.entity.node_id,
+        "fault_class": value.fault_class.value,
+        "severity": value.severity.value,
+        "phase": value.phase.value,
+        "opened_at": value.opened_at,
+        "updated_at": value.updated_at,
+        "resolved_at": value.resolved_at,
+        "body": msgspec.json.encode(body).decode(),
+    }
+
+
+def _storable(evidence: Iterable[EvidenceItem]) -> Iterable[EvidenceItem]:
+    # JSON has no NaN: a number that is none is left out, rather than read back as null.
+    for item in evidence:
+        yield replace(item, numbers=_finite(item.numbers), thresholds=_finite(item.thresholds))
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
