@@ -1,0 +1,72 @@
+"""Asks the model in every sweep; without a model there are no risks, and rules judge alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from gpuwarden_server.learning.models import LoadedModel
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.fusion import Gate, fuse_suspects, score_gate
+from gpuwarden_verdict.policy.document import PoolPolicy
+from gpuwarden_verdict.signals import Risk, Signal
+from gpuwarden_verdict.windows import FleetState
+
+_log = structlog.get_logger(__name__)
+
+
+class Scorer:
+    """The learnt score; the judge's thread asks for risks, anybody for the gate."""
+
+    def __init__(self, loaded: LoadedModel, registry: CollectorRegistry) -> None:
+        """Take a model, or none, and say which on the log and in the metrics."""
+        self._loaded = loaded
+        gauge = Gauge(
+            "gpuwarden_model_loaded",
+            "1 while a learnt model scores, 0 while rules judge alone.",
+            ["version"],
+            registry=registry,
+        )
+        gauge.labels(version=self.version).set(1 if loaded.model is not None else 0)
+        if loaded.model is None:
+            _log.warning("model_not_loaded", reason=loaded.trouble, effect="rules judge alone")
+        else:
+            _log.info("model_loaded", version=loaded.model.version)
+
+    @property
+    def version(self) -> str:
+        """Version of the model, "" for none."""
+        return self._loaded.model.version if self._loaded.model is not None else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why no model is loaded and what to do, "" where one is."""
+        return self._loaded.trouble
+
+    def score(
+        self,
+        state: FleetState,
+        watched: Collection[EntityRef],
+        signals: Sequence[Signal],
+        now: float,
+    ) -> list[Risk]:
+        """Risks of the GPUs worth one; none without a model.
+
+        Args:
+            state: The windows; the caller holds their lock.
+            watched: GPUs that get a risk however low it is.
+            signals: What the sweep's detectors said.
+            now: Epoch seconds.
+        """
+        if self._loaded.model is None:
+            return []
+        return fuse_suspects(self._loaded.model, state, watched, signals, now)
+
+    def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
+        """Whether the score may exclude by itself, and what is missing.
+
+        No trial on the user's own fleet is recorded yet, so the gate is closed and says so.
+        """
+        return score_gate(self._loaded.model, risk, pool, None)
