@@ -1,0 +1,148 @@
+"""What the judge publishes: standings, verdicts and the feed, read by any thread without a lock.
+
+Values are immutable and replaced whole, so a reader sees either what was or what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.decisions.ports import PublishedFeed
+from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.fleet.domain import GpuRecord
+from gpuwarden_server.ingest.ports import VerdictReply
+from gpuwarden_server.judging.book import Book
+from gpuwarden_server.judging.domain import Key, key_of
+from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
+from gpuwarden_verdict.signals import Risk
+from gpuwarden_verdict.verdicts import FeedPosition, Standing, node_verdict
+from gpuwarden_wire.acknowledgement import NodeVerdict
+from gpuwarden_wire.metrics import EntityKind
+
+
+class VerdictBoard:
+    """The projection that verdicts are answered from; written by the judge's thread alone."""
+
+    def __init__(
+        self,
+        directory: FleetDirectory,
+        contact_of: Callable[[str], Contact],
+        clock: Clock,
+    ) -> None:
+        """Make an empty board; `fill` and `publish` make it speak.
+
+        Args:
+            directory: Nodes and GPUs.
+            contact_of: Whether a node is heard of.
+            clock: Time.
+        """
+        self._directory = directory
+        self._contact_of = contact_of
+        self._clock = clock
+        self._standings: dict[Key, Standing] = {}
+        self._risks: dict[Key, Risk] = {}
+        self._marks: dict[str, int] = {}
+        self._feed: PublishedFeed | None = None
+
+    def fill(self, book: Book) -> None:
+        """Show everything that is live, at the start."""
+        self.show(book, book.live_targets())
+
+    def show(self, book: Book, keys: Iterable[Key]) -> None:
+        """Show what became of some targets."""
+        for key in keys:
+            ref = book.ref(key)
+            if ref is None:
+                continue
+            record = book.record_of(key)
+            self._standings[key] = Standing(
+                entity=ref,
+                state=record.state,
+                since=record.since or None,
+                decisions=book.decisions_of(key),
+                incidents=book.incidents_of(key),
+            )
+            self.mark(ref.node_id)
+
+    def show_risks(self, risks: dict[Key, Risk]) -> None:
+        """Show the latest risks."""
+        self._risks = risks
+
+    def mark(self, node_id: str) -> None:
+        """Note that the verdict of a node may have changed."""
+        self._marks[node_id] = self._marks.get(node_id, 0) + 1
+
+    def publish(self, feed: PublishedFeed) -> None:
+        """Replace the feed."""
+        self._feed = feed
+
+    def published(self) -> PublishedFeed:
+        """The feed as it is now.
+
+        Raises:
+            RuntimeError: The judge has not started.
+        """
+        if self._feed is None:
+            raise RuntimeError("the judge has not published yet")
+        return self._feed
+
+    @property
+    def feed_id(self) -> str:
+        """Random id of the database."""
+        return self.published().head.feed_id
+
+    @property
+    def epoch(self) -> int:
+        """Present epoch of the feed."""
+        return self.published().head.epoch
+
+    def verdict_if_changed(self, node_id: str, marker: int | None) -> VerdictReply | None:
+        """The node's verdict where it may differ from what `marker` stands for."""
+        mark = self._marks.get(node_id, 0)
+        if marker == mark:
+            return None
+        return VerdictReply(mark, self.node_verdict(node_id, Contact.LIVE))
+
+    def node_verdict(self, node_id: str, contact: Contact | None = None) -> NodeVerdict:
+        """The verdict about a node and its GPUs; `contact` where the caller knows it."""
+        head = self.published().head
+        return node_verdict(
+            self.standing(EntityRef(EntityKind.NODE, node_id, node_id)),
+            [self.gpu_standing(gpu) for gpu in self.gpus_of(node_id)],
+            contact if contact is not None else self._contact_of(node_id),
+            FeedPosition(head.feed_id, head.epoch),
+            self._clock.now(),
+        )
+
+    def gpus_of(self, node_id: str) -> Sequence[GpuRecord]:
+        """GPUs of a node that are there, or that left it while something is open against them."""
+        held = self._directory.gpus_of(node_id)
+        shown = [gpu for gpu in held if gpu.present or self._is_open(gpu)]
+        return sorted(shown, key=lambda gpu: (gpu.pci_bus_id, gpu.gpu_uuid))
+
+    def gpu_standing(self, gpu: GpuRecord) -> Standing:
+        """Where a GPU stands."""
+        ref = EntityRef(EntityKind.GPU, gpu.gpu_uuid, gpu.node_id)
+        return replace(self.standing(ref), pci_bus_id=gpu.pci_bus_id, index=gpu.gpu_index)
+
+    def standing(self, ref: EntityRef) -> Standing:
+        """Where a node or GPU stands; one that was never judged is healthy if its node is known."""
+        shown = self._standings.get(key_of(ref))
+        if shown is not None:
+            return shown
+        known = self._directory.node(ref.node_id) is not None
+        return Standing(entity=ref, state=EntityState.HEALTHY if known else None)
+
+    def open_incidents(self) -> int:
+        """Incidents that are not resolved."""
+        return sum(len(standing.incidents) for standing in list(self._standings.values()))
+
+    def risk(self, ref: EntityRef) -> Risk | None:
+        """Latest risk of an entity, None where it is no suspect."""
+        return self._risks.get(key_of(ref))
+
+    def _is_open(self, gpu: GpuRecord) -> bool:
+        standing = self._standings.get((EntityKind.GPU.value, gpu.gpu_uuid))
+        return standing is not None and bool(standing.incidents or standing.decisions)

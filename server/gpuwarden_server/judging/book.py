@@ -1,0 +1,150 @@
+"""What is true now: live incidents and decisions, states, the feed. Owned by the judge's thread."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from sqlalchemy import Connection
+
+from gpuwarden_server.decisions import repository as decision_rows
+from gpuwarden_server.decisions.feed import FeedHead
+from gpuwarden_server.decisions.repository import LIVE_PHASES, ensure_feed
+from gpuwarden_server.incidents import repository as incident_rows
+from gpuwarden_server.judging.domain import HEALTHY, Key, Outcome, key_of
+from gpuwarden_server.judging.repository import read_position, read_states
+from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass
+from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
+from gpuwarden_verdict.policy.document import Decision
+from gpuwarden_verdict.policy.evaluate import decision_target
+from gpuwarden_verdict.policy.states import EntityRecord
+from gpuwarden_verdict.signals import Risk
+
+
+class Book:
+    """Everything that is live, by decision target; changed only by committed outcomes."""
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        """Read everything that is live.
+
+        Args:
+            connection: Writing connection: a new database gets its feed.
+            now: Epoch seconds.
+        """
+        self.head: FeedHead = ensure_feed(connection)
+        self.position = read_position(connection)
+        self._incidents: dict[Key, dict[str, Incident]] = defaultdict(dict)
+        self._acquittals: dict[Key, dict[FaultClass, Acquittal]] = defaultdict(dict)
+        self._decisions: dict[Key, dict[str, Decision]] = defaultdict(dict)
+        self._by_node: dict[str, set[Key]] = defaultdict(set)
+        self._refs, self._records, self._checks = read_states(connection)
+        self.risks: dict[Key, Risk] = {}
+        for key, ref in self._refs.items():
+            self._by_node[ref.node_id].add(key)
+        for incident in incident_rows.read_live(connection):
+            self._put_incident(incident)
+        for acquittal in incident_rows.read_acquittals(connection, now):
+            self._put_acquittal(acquittal)
+        for decision in decision_rows.read_live(connection):
+            self._put_decision(decision)
+
+    def ref(self, key: Key) -> EntityRef | None:
+        """The reference behind a key; None for a target that was never judged."""
+        return self._refs.get(key)
+
+    def incidents_of(self, key: Key) -> tuple[Incident, ...]:
+        """Live incidents of a target, those of a node's NICs and disks included."""
+        return tuple(self._incidents.get(key, {}).values())
+
+    def acquittals_of(self, key: Key, now: float) -> tuple[Acquittal, ...]:
+        """Acquittals of a target that hold at `now`."""
+        held = self._acquittals.get(key)
+        if not held:
+            return ()
+        return tuple(one for one in held.values() if one.until > now)
+
+    def decisions_of(self, key: Key) -> tuple[Decision, ...]:
+        """Live decisions of a target."""
+        return tuple(self._decisions.get(key, {}).values())
+
+    def record_of(self, key: Key) -> EntityRecord:
+        """State of a target; healthy where it was never judged."""
+        return self._records.get(key, HEALTHY)
+
+    def checked_at(self, key: Key) -> float | None:
+        """Newest passed check of a target."""
+        return self._checks.get(key)
+
+    def targets_on(self, node_id: str) -> frozenset[Key]:
+        """Targets on a node that were ever judged."""
+        return frozenset(self._by_node.get(node_id, ()))
+
+    def live_targets(self) -> set[Key]:
+        """Targets that time alone may move: something open, decided, or on the way back."""
+        moving = {k for k, record in self._records.items() if record.state != EntityState.HEALTHY}
+        with_incidents = {key for key, held in self._incidents.items() if held}
+        return moving | with_incidents | {key for key, held in self._decisions.items() if held}
+
+    def incidents(self) -> Iterator[Incident]:
+        """All live incidents."""
+        for held in self._incidents.values():
+            yield from held.values()
+
+    def decisions(self) -> Iterator[Decision]:
+        """All live decisions."""
+        for held in self._decisions.values():
+            yield from held.values()
+
+    def find_incident(self, incident_id: str) -> Incident | None:
+        """A live incident by id."""
+        return next((one for one in self.incidents() if one.id == incident_id), None)
+
+    def find_decision(self, decision_id: str) -> Decision | None:
+        """A live decision by id."""
+        return next((one for one in self.decisions() if one.id == decision_id), None)
+
+    def apply(self, outcomes: Iterable[Outcome]) -> None:
+        """Make committed outcomes true."""
+        for outcome in outcomes:
+            for move in outcome.incident_moves:
+                self._put_incident(move.incident)
+            for incident in outcome.renewed_incidents:
+                self._put_incident(incident)
+            for decision_move in outcome.decision_moves:
+                self._put_decision(decision_move.decision)
+            for decision in outcome.renewed_decisions:
+                self._put_decision(decision)
+            for acquittal in outcome.acquittals:
+                self._put_acquittal(acquittal)
+            key = self._know(outcome.target)
+            if outcome.state_move is not None:
+                self._records[key] = outcome.state_move.after
+            if outcome.checked_at is not None:
+                self._checks[key] = outcome.checked_at
+
+    def _know(self, ref: EntityRef) -> Key:
+        key = key_of(ref)
+        known = self._refs.get(key)
+        if known is not None and known.node_id != ref.node_id:
+            self._by_node[known.node_id].discard(key)  # a board that moved to another node
+        self._refs[key] = ref
+        self._by_node[ref.node_id].add(key)
+        return key
+
+    def _put_incident(self, incident: Incident) -> None:
+        key = self._know(decision_target(incident.entity))
+        if incident.phase is not IncidentPhase.RESOLVED:
+            self._incidents[key][incident.id] = incident
+        else:
+            self._incidents[key].pop(incident.id, None)
+
+    def _put_acquittal(self, acquittal: Acquittal) -> None:
+        key = self._know(decision_target(acquittal.entity))
+        self._acquittals[key][acquittal.fault_class] = acquittal
+
+    def _put_decision(self, decision: Decision) -> None:
+        key = self._know(decision.entity)
+        if decision.phase in LIVE_PHASES:
+            self._decisions[key][decision.id] = decision
+        else:
+            self._decisions[key].pop(decision.id, None)

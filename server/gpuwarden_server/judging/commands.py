@@ -1,0 +1,218 @@
+"""People's commands, taken by the judge in turn with everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from gpuwarden_server.access.domain import AuditEntry
+from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.decisions.ports import Author
+from gpuwarden_server.judging.book import Book
+from gpuwarden_server.judging.domain import Key, Outcome, StateMove, key_of
+from gpuwarden_server.judging.ledger import decision_audit
+from gpuwarden_server.judging.loads import PoolBook
+from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
+from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.incidents.domain import Incident
+from gpuwarden_verdict.incidents.moves import (
+    LifecycleError,
+    acknowledge,
+    acquit_all,
+    acquittals_of,
+)
+from gpuwarden_verdict.policy.document import Decision, DecisionMove
+from gpuwarden_verdict.policy.evaluate import DecisionError, approve, decision_target, revoke
+from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
+from gpuwarden_wire.metrics import EntityKind
+
+COMMAND_TIMEOUT_S = 10.0
+_OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING})
+T = TypeVar("T")
+
+
+_MakeMove = Callable[[Decision, str, str, float], DecisionMove]
+"""`approve` or `revoke`."""
+
+
+class JudgeDesk:
+    """Implements what the incident and decision routes need."""
+
+    def __init__(self, worker: JudgeWorker, book: Book, pools: PoolBook) -> None:
+        """Make a desk; `book` and `pools` are touched in the judge's thread only."""
+        self._worker = worker
+        self._book = book
+        self._pools = pools
+
+    def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
+        """Note that a person has seen it."""
+
+        def work(now: float) -> Concluded:
+            incident = self._book.find_incident(incident_id)
+            if incident is None:
+                raise _not_live("incident", incident_id)
+            try:
+                move = acknowledge(incident, name, reason, now)
+            except LifecycleError as error:
+                raise ProblemError(409, "wrong_phase", str(error), "Read it again.") from error
+            before, after = {"phase": incident.phase.value}, {"phase": move.incident.phase.value}
+            entry = AuditEntry(
+                now, name, key_id, "acknowledge_incident", incident_id, reason, before, after
+            )
+            outcome = Outcome(_target_of(incident), incident_moves=(move,))
+            return Concluded((outcome,), (entry,), move.incident)
+
+        return self._run(work, Incident)
+
+    def revoke(self, decision_id: str, author: Author) -> Decision:
+        """End a decision and acquit everything that is open against its target.
+
+        Everything, not only the leading incident: the person has seen the whole case and says that
+        the target is sound, and the next sweep must not say otherwise on the same evidence.
+        """
+
+        def work(now: float) -> Concluded:
+            move = self._decision_move(decision_id, author, now, revoke)
+            key = key_of(move.decision.entity)
+            opened = self._book.incidents_of(key)
+            acquitted = tuple(acquit_all(opened, author.name, author.reason, now))
+            outcome = self._decided(move, author, now)
+            outcome = replace(
+                outcome,
+                incident_moves=acquitted,
+                acquittals=acquittals_of([m.incident for m in acquitted], now),
+            )
+            entry = _audit("revoke_decision", self._book.find_decision(decision_id), move, author)
+            return Concluded((outcome,), (entry,), move.decision)
+
+        return self._run(work, Decision)
+
+    def approve(self, decision_id: str, author: Author) -> Decision:
+        """Bring waiting advice into force."""
+
+        def work(now: float) -> Concluded:
+            move = self._decision_move(decision_id, author, now, approve)
+            self._pools.fold(move.decision.entity.node_id, self._book, (move,))
+            outcome = self._decided(move, author, now)
+            entry = _audit("approve_decision", self._book.find_decision(decision_id), move, author)
+            return Concluded((outcome,), (entry,), move.decision)
+
+        return self._run(work, Decision)
+
+    def begin_repair(self, target: EntityRef, author: Author) -> EntityState:
+        """Move an excluded entity into repair; a node takes its excluded GPUs along."""
+
+        def work(now: float) -> Concluded:
+            keys = [key_of(target)]
+            if target.kind is EntityKind.NODE:
+                keys = sorted(self._book.targets_on(target.node_id))
+            outcomes = tuple(
+                outcome
+                for key in keys
+                if (outcome := self._repair_outcome(key, author, now)) is not None
+            )
+            if not outcomes:
+                raise ProblemError(
+                    409,
+                    "not_excluded",
+                    f"{target.kind.value} {target.key} is "
+                    f"{self._book.record_of(key_of(target)).state.value}, not excluded",
+                    "Only what is excluded or draining goes into repair.",
+                )
+            entries = tuple(_repair_audit(outcome, author, now) for outcome in outcomes)
+            return Concluded(outcomes, entries, EntityState.IN_REPAIR)
+
+        return self._run(work, EntityState)
+
+    def _run(self, work: CommandWork, answer: type[T]) -> T:
+        try:
+            result = self._worker.submit(work).result(COMMAND_TIMEOUT_S)
+        except TimeoutError as error:
+            raise ProblemError(
+                503,
+                "judge_busy",
+                f"no answer within {COMMAND_TIMEOUT_S:g} s; the command may still be carried out",
+                "Read the state again before you repeat it; /readyz tells how the server is.",
+            ) from error
+        if not isinstance(result, answer):
+            raise TypeError(f"the command answered {type(result).__name__}")
+        return result
+
+    def _decision_move(
+        self, decision_id: str, author: Author, now: float, make: _MakeMove
+    ) -> DecisionMove:
+        decision = self._book.find_decision(decision_id)
+        if decision is None:
+            raise _not_live("decision", decision_id)
+        try:
+            return make(decision, author.name, author.reason, now)
+        except DecisionError as error:
+            raise ProblemError(409, "wrong_phase", str(error), "Read it again.") from error
+
+    def _decided(self, move: DecisionMove, author: Author, now: float) -> Outcome:
+        target = move.decision.entity
+        key = key_of(target)
+        decisions = {one.id: one for one in self._book.decisions_of(key)}
+        decisions[move.decision.id] = move.decision
+        before = self._book.record_of(key)
+        dwell_s = self._pools.pool(target.node_id).dwell_s
+        after = judge_state(before, tuple(decisions.values()), now, dwell_s)
+        return Outcome(
+            target, decision_moves=(move,), state_move=_state_move(target, before, after, author)
+        )
+
+    def _repair_outcome(self, key: Key, author: Author, now: float) -> Outcome | None:
+        ref, before = self._book.ref(key), self._book.record_of(key)
+        if ref is None or before.state not in _OUT:
+            return None
+        after = step_record(before, Trigger.REPAIR_BEGUN, now)
+        return Outcome(ref, state_move=_state_move(ref, before, after, author))
+
+
+def _state_move(
+    target: EntityRef, before: EntityRecord, after: EntityRecord, author: Author
+) -> StateMove | None:
+    if after.state is before.state:
+        return None
+    return StateMove(target, before, after, author.reason, author.name)
+
+
+def _target_of(incident: Incident) -> EntityRef:
+    return decision_target(incident.entity)
+
+
+def _audit(action: str, before: Decision | None, move: DecisionMove, author: Author) -> AuditEntry:
+    return AuditEntry(
+        at=move.at,
+        author=author.name,
+        key_id=author.key_id,
+        action=action,
+        target=move.decision.id,
+        reason=author.reason,
+        before=decision_audit(before),
+        after=decision_audit(move.decision),
+    )
+
+
+def _repair_audit(outcome: Outcome, author: Author, now: float) -> AuditEntry:
+    move = outcome.state_move
+    return AuditEntry(
+        at=now,
+        author=author.name,
+        key_id=author.key_id,
+        action="begin_repair",
+        target=f"{outcome.target.kind.value}:{outcome.target.key}",
+        reason=author.reason,
+        before={"state": move.before.state.value} if move else None,
+        after={"state": move.after.state.value} if move else None,
+    )
+
+
+def _not_live(what: str, wanted: str) -> ProblemError:
+    return ProblemError(
+        409,
+        "not_live",
+        f"no live {what} {wanted!r}: it has ended, or was never there",
+        f"See GET /v1/{what}s?phase=live.",
+    )

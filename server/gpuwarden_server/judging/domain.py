@@ -1,0 +1,110 @@
+"""What the judge works on: findings about a target, and what it concluded from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentMove
+from gpuwarden_verdict.policy.document import Decision, DecisionMove
+from gpuwarden_verdict.policy.states import EntityRecord
+from gpuwarden_verdict.signals import Recovery, Signal
+
+Key = tuple[str, str]
+"""(kind, key) of an entity; what incidents, decisions and states are looked up by."""
+
+HEALTHY = EntityRecord(EntityState.HEALTHY, 0.0)
+
+
+def key_of(ref: EntityRef) -> Key:
+    """The look-up key of an entity."""
+    return ref.kind.value, ref.key
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is new about one target (a GPU, or a node with its NICs and disks).
+
+    Attributes:
+        target: What a decision would act on.
+        signals: Evidence of now.
+        recoveries: Statements that a condition has ended.
+        history: Evidence of an older boot or from before a passed check: opens and closes, never
+            acts.
+        checked_at: Newest passed check among them, None for none.
+    """
+
+    target: EntityRef
+    signals: list[Signal] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
+    history: list[Signal] = field(default_factory=list)
+    checked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateMove:
+    """A stored fact: an entity's state changed."""
+
+    entity: EntityRef
+    before: EntityRecord
+    after: EntityRecord
+    reason: str
+    author: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the judge concluded about one target; nothing of it is true before it is committed.
+
+    Attributes:
+        target: The target.
+        incident_moves: Facts, in order.
+        renewed_incidents: Incidents whose evidence was only renewed: stored, no fact.
+        decision_moves: Facts, in order.
+        renewed_decisions: Decisions whose expiry was only renewed.
+        state_move: Change of state, None for none.
+        checked_at: Newest passed check, None where unchanged.
+        snapshots: JSON of what new decisions were made from, by decision id.
+        acquittals: What a revoke leaves behind.
+    """
+
+    target: EntityRef
+    incident_moves: tuple[IncidentMove, ...] = ()
+    renewed_incidents: tuple[Incident, ...] = ()
+    decision_moves: tuple[DecisionMove, ...] = ()
+    renewed_decisions: tuple[Decision, ...] = ()
+    state_move: StateMove | None = None
+    checked_at: float | None = None
+    snapshots: dict[str, str] = field(default_factory=dict)
+    acquittals: tuple[Acquittal, ...] = ()
+
+    @property
+    def changes_decisions(self) -> bool:
+        """Whether the exclusion set may differ afterwards."""
+        return bool(self.decision_moves or self.renewed_decisions)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (
+            self.incident_moves
+            or self.renewed_incidents
+            or self.changes_decisions
+            or self.state_move
+            or self.checked_at is not None
+            or self.acquittals
+        )
+
+
+def merge_findings(many: Iterable[Findings]) -> dict[Key, Findings]:
+    """Findings by target, those about the same target joined in order."""
+    merged: dict[Key, Findings] = {}
+    for one in many:
+        known = merged.setdefault(key_of(one.target), Findings(one.target))
+        known.signals += one.signals
+        known.recoveries += one.recoveries
+        known.history += one.history
+        times = [at for at in (known.checked_at, one.checked_at) if at is not None]
+        known.checked_at = max(times, default=None)
+    return merged

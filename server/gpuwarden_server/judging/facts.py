@@ -1,0 +1,129 @@
+"""What the judge asks about the fleet, read from the directory and from who was heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.fleet.domain import GpuRecord
+from gpuwarden_server.ingest.sessions import Presence
+from gpuwarden_verdict.context import FleetContext, NodeContext
+from gpuwarden_verdict.entities import Contact
+from gpuwarden_verdict.exclusions import GpuPlace
+from gpuwarden_wire.events import GpuIdentity
+
+
+class Presences(Protocol):
+    """Who was heard of; `ingest.sessions.Sessions` is one."""
+
+    def presence(self, node_id: str) -> Presence | None:
+        """When the node was last heard of; None where it never was since the start."""
+        ...
+
+
+class FleetFacts:
+    """The fleet in the judge's words; callable from any thread."""
+
+    def __init__(
+        self, directory: FleetDirectory, presences: Presences, clock: Clock, silent_after_s: float
+    ) -> None:
+        """Make them.
+
+        Args:
+            directory: Nodes and GPUs.
+            presences: Who was heard of.
+            clock: Time.
+            silent_after_s: Seconds without a batch after which a node is silent.
+        """
+        self._directory = directory
+        self._presences = presences
+        self._clock = clock
+        self._silent_after_s = silent_after_s
+        self._started_at = clock.monotonic()
+        self._booted_at: dict[str, float] = {}
+
+    def note_boots(self, booted_at: Mapping[str, float]) -> None:
+        """Take over when nodes booted, epoch seconds by node, as their agents tell."""
+        self._booted_at.update(booted_at)
+
+    def contact_of(self, node_id: str) -> Contact:
+        """Whether a node is heard of.
+
+        A node that was known before this process started has the same time to speak up as any
+        other: a restart of ours makes nobody silent.
+        """
+        if self._directory.node(node_id) is None:
+            return Contact.NEVER
+        presence = self._presences.presence(node_id)
+        quiet_s = self._clock.monotonic() - self._started_at
+        if presence is not None:
+            quiet_s = min(quiet_s, presence.silent_s)
+        return Contact.SILENT if quiet_s >= self._silent_after_s else Contact.LIVE
+
+    def presence(self, node_id: str) -> Presence | None:
+        """When the node was last heard of since the start."""
+        return self._presences.presence(node_id)
+
+    def node_context(self, node_id: str) -> NodeContext:
+        """What an event detector may know of a node, recent events left out."""
+        node = self._directory.node(node_id)
+        present_last = sorted(self._directory.gpus_of(node_id), key=lambda gpu: gpu.present)
+        return NodeContext(
+            node_id=node_id,
+            boot_id=node.boot_id if node else "",
+            booted_at=self._booted_at.get(node_id),
+            gpus={gpu.pci_bus_id: _identity(gpu) for gpu in present_last},
+        )
+
+    def fleet_context(self, pools: Mapping[str, str]) -> FleetContext:
+        """What a sweep may know; `pools` by node id."""
+        nodes = self._directory.nodes()
+        return FleetContext(
+            models={gpu.gpu_uuid: gpu.model for gpu in self._directory.gpus()},
+            pools=pools,
+            gpus_expected={
+                node.node_id: node.gpus_expected for node in nodes if node.gpus_expected is not None
+            },
+            silent_nodes=self.silent_nodes(),
+            booted_at=dict(self._booted_at),
+            boot_ids={node.node_id: node.boot_id for node in nodes},
+        )
+
+    def node_ids(self) -> list[str]:
+        """All nodes ever seen, by name."""
+        return [node.node_id for node in self._directory.nodes()]
+
+    def gpu_nodes(self) -> Iterable[str]:
+        """Nodes that have GPUs."""
+        return {gpu.node_id for gpu in self._directory.gpus()}
+
+    def silent_nodes(self) -> frozenset[str]:
+        """Nodes that are known and not heard of."""
+        silent = (n for n in self.node_ids() if self.contact_of(n) is Contact.SILENT)
+        return frozenset(silent)
+
+    def places(self) -> Mapping[str, GpuPlace]:
+        """Where GPUs sit, by uuid."""
+        return {
+            gpu.gpu_uuid: GpuPlace(gpu.pci_bus_id, gpu.gpu_index) for gpu in self._directory.gpus()
+        }
+
+    def place(self, gpu_uuid: str) -> GpuPlace | None:
+        """Where one GPU sits."""
+        gpu = self._directory.gpu(gpu_uuid)
+        return GpuPlace(gpu.pci_bus_id, gpu.gpu_index) if gpu else None
+
+
+def _identity(gpu: GpuRecord) -> GpuIdentity:
+    return GpuIdentity(
+        gpu_uuid=gpu.gpu_uuid,
+        pci_bus_id=gpu.pci_bus_id,
+        serial=gpu.serial,
+        index=gpu.gpu_index,
+        model=gpu.model,
+        driver_version=gpu.driver_version,
+        vbios_version=gpu.vbios_version,
+        nics=gpu.nics,
+    )

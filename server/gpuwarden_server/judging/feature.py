@@ -1,0 +1,189 @@
+"""Makes the judge's parts and joins them; the app starts and stops it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Connection
+
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.decisions.hub import REPLAY_FRAMES, FeedHub
+from gpuwarden_server.decisions.ports import Author
+from gpuwarden_server.decisions.repository import read_frames
+from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.judging.board import VerdictBoard
+from gpuwarden_server.judging.book import Book
+from gpuwarden_server.judging.boots import booted_at
+from gpuwarden_server.judging.commands import JudgeDesk
+from gpuwarden_server.judging.desk import EventDesk
+from gpuwarden_server.judging.facts import FleetFacts, Presences
+from gpuwarden_server.judging.judge import Judge, NodeStanding
+from gpuwarden_server.judging.ledger import Ledger
+from gpuwarden_server.judging.loads import PoolBook
+from gpuwarden_server.judging.meters import JudgeMeters
+from gpuwarden_server.judging.ports import FactSink
+from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
+from gpuwarden_server.judging.sweep import RiskSource, Sweeper
+from gpuwarden_server.judging.troubles import TroubleBook
+from gpuwarden_server.judging.worker import Bench, JudgeWorker
+from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.incidents.domain import Incident
+from gpuwarden_verdict.policy.document import Decision, PolicyDocument
+
+NOT_STARTED = "the judge has not started"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingParts:
+    """What judging is built on.
+
+    Attributes:
+        state: state.db.
+        guarded: Columnar state.
+        directory: Nodes and GPUs.
+        presences: Who was heard of.
+        clock: Time.
+        policy: Rules.
+        hub: Readers of the feed.
+        risks: The learnt score.
+        facts: Who is told in the judging transaction, None for nobody.
+        registry: Metrics.
+        sweep_interval_s: Seconds between sweeps.
+        silent_after_s: Seconds without a batch after which a node is silent.
+        stopping: Set when the shutdown begins: streams end then.
+    """
+
+    state: Database
+    guarded: GuardedState
+    directory: FleetDirectory
+    presences: Presences
+    clock: Clock
+    policy: PolicyDocument
+    hub: FeedHub
+    risks: RiskSource
+    facts: FactSink | None
+    registry: CollectorRegistry
+    sweep_interval_s: float
+    silent_after_s: float
+    stopping: asyncio.Event
+
+
+class Judging:
+    """The judge as a part of the app, an event sink, and the desk for people's commands.
+
+    Attributes:
+        board: What it publishes.
+        facts: What it knows of the fleet.
+        troubles: Agents' own trouble.
+    """
+
+    def __init__(self, parts: JudgingParts) -> None:
+        self._parts = parts
+        self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.silent_after_s)
+        self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
+        self.troubles = TroubleBook()
+        self._meters = JudgeMeters(parts.registry)
+        self._worker: JudgeWorker | None = None
+        self._desk: JudgeDesk | None = None
+        self._closer: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read what is live, publish it, open the feed, and judge what was not judged yet."""
+        parts = self._parts
+        now = parts.clock.now()
+        writer = parts.state.writer
+        book = await asyncio.wrap_future(writer.submit(lambda writes: Book(writes, now)))
+        pools = PoolBook(parts.policy)
+        desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
+        with parts.state.read() as connection:
+            self._recall(connection, book, desk)
+            frames = read_frames(connection, book.head.feed_id, REPLAY_FRAMES)
+        bench = self._bench(book, pools, desk)
+        self.board.fill(book)
+        self.board.publish(bench.ledger.feed)
+        parts.hub.start(book.head, frames)
+        self._closer = asyncio.create_task(self._close_streams())
+        self._worker = JudgeWorker(bench, parts.clock, parts.sweep_interval_s, self._meters)
+        self._desk = JudgeDesk(self._worker, book, pools)
+        self._worker.start()
+
+    async def stop(self) -> None:
+        """End after the pass under way."""
+        if self._worker is not None:
+            await asyncio.to_thread(self._worker.stop)
+        self._parts.hub.close()
+        if self._closer is not None:
+            self._closer.cancel()
+
+    async def _close_streams(self) -> None:
+        # The shutdown waits for open requests before it stops the parts: streams must end first.
+        await self._parts.stopping.wait()
+        self._parts.hub.close()
+
+    def probe(self) -> str | None:
+        """Why judging does not go on, None where it does."""
+        return NOT_STARTED if self._worker is None else self._worker.trouble()
+
+    def events_stored(self, events: Sequence[StoredEvent]) -> None:
+        """Events are durable: judge them."""
+        if self._worker is not None:
+            self._worker.events_stored(events)
+
+    def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
+        """See `IncidentDesk`."""
+        return self._started().acknowledge(incident_id, name, key_id, reason)
+
+    def revoke(self, decision_id: str, author: Author) -> Decision:
+        """See `DecisionDesk`."""
+        return self._started().revoke(decision_id, author)
+
+    def approve(self, decision_id: str, author: Author) -> Decision:
+        """See `DecisionDesk`."""
+        return self._started().approve(decision_id, author)
+
+    def begin_repair(self, target: EntityRef, author: Author) -> EntityState:
+        """See `DecisionDesk`."""
+        return self._started().begin_repair(target, author)
+
+    def _started(self) -> JudgeDesk:
+        if self._desk is None:
+            raise RuntimeError(NOT_STARTED)
+        return self._desk
+
+    def _recall(self, connection: Connection, book: Book, desk: EventDesk) -> None:
+        """What detectors ask about, from events that were judged before the restart."""
+        for node_id, event in read_standing_events(connection):
+            self.troubles.note(node_id, event)
+            at = booted_at(event)
+            if at is not None:
+                self.facts.note_boots({node_id: at})
+        desk.recall(read_recent_events(connection, book.position))
+
+    def _bench(self, book: Book, pools: PoolBook, desk: EventDesk) -> Bench:
+        parts, facts = self._parts, self.facts
+
+        def standing_of(node_id: str) -> NodeStanding:
+            held = desk.is_held(node_id, facts.presence(node_id), parts.clock.now())
+            return NodeStanding(facts.contact_of(node_id), more_events=held)
+
+        def refresh_loads() -> None:
+            pools.refresh(book, facts.gpu_nodes(), facts.silent_nodes())
+
+        refresh_loads()
+        return Bench(
+            state=parts.state,
+            book=book,
+            desk=desk,
+            judge=Judge(book, pools, standing_of),
+            sweeper=Sweeper(parts.guarded, facts, book, pools, parts.risks),
+            ledger=Ledger(parts.state, book, facts.places, parts.facts),
+            board=self.board,
+            readers=parts.hub,
+            refresh_loads=refresh_loads,
+        )

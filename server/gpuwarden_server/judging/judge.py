@@ -1,0 +1,228 @@
+"""`reassess`: from what is new about one target to what follows. No I/O; nothing is true yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuwarden_server.core.ids import new_id
+from gpuwarden_server.judging.book import Book
+from gpuwarden_server.judging.domain import Findings, Key, Outcome, StateMove, key_of
+from gpuwarden_server.judging.loads import PoolBook
+from gpuwarden_server.judging.snapshot import snapshot_of
+from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
+from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
+from gpuwarden_verdict.incidents.lifecycle import (
+    GPUWARDEN,
+    advance,
+    find_storms,
+    retire,
+)
+from gpuwarden_verdict.policy.document import DecisionMove
+from gpuwarden_verdict.policy.evaluate import EntityCase, decide
+from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
+from gpuwarden_verdict.signals import RecoveryKind, Signal
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStanding:
+    """What the judge must know of a target's node.
+
+    Attributes:
+        contact: Whether it is heard of.
+        more_events: Further events of it are on their way: nothing new is decided.
+    """
+
+    contact: Contact
+    more_events: bool
+
+
+class Judge:
+    """Draws conclusions about one target at a time; used in the judge's thread."""
+
+    def __init__(
+        self, book: Book, pools: PoolBook, standing_of: Callable[[str], NodeStanding]
+    ) -> None:
+        """Make a judge.
+
+        Args:
+            book: What is true now.
+            pools: Policy and loads.
+            standing_of: What is known of a node, by node id.
+        """
+        self._book = book
+        self._pools = pools
+        self._standing_of = standing_of
+        self._storms: frozenset[str] = frozenset()
+
+    def look_for_storms(self) -> None:
+        """Find what is an application's storm; once a pass, over all that is open."""
+        suspects = [one for one in self._book.incidents() if _may_be_storm(one)]
+        self._storms = find_storms(suspects) if suspects else frozenset()
+
+    def reassess(self, findings: Findings, now: float) -> Outcome:
+        """What follows for one target.
+
+        Args:
+            findings: What is new about it; may be empty: time passes too.
+            now: Epoch seconds.
+        """
+        key = key_of(findings.target)
+        pool = self._pools.pool(findings.target.node_id)
+        before = self._book.incidents_of(key)
+        moves = advance(
+            before,
+            findings.signals,
+            findings.recoveries,
+            now,
+            lambda: new_id("inc"),
+            dwell_of=lambda ref: pool.dwell_s,
+        )
+        live = _live_after(before, moves)
+        record = self._checked_record(key, findings, now)
+        decision_moves = self._decide(findings.target, live, record, now)
+        after = self._ended_record(key, record, decision_moves, now, pool.dwell_s)
+        facts, renewed = _split(moves, before)
+        history = _as_history(findings.history, live, now)
+        return Outcome(
+            target=findings.target,
+            incident_moves=(*facts, *history),
+            renewed_incidents=renewed,
+            decision_moves=tuple(move for move in decision_moves if not self._renews(move)),
+            renewed_decisions=tuple(m.decision for m in decision_moves if self._renews(m)),
+            state_move=self._state_move(findings.target, after, decision_moves),
+            checked_at=findings.checked_at,
+            snapshots=self._snapshots(key, live, decision_moves),
+        )
+
+    def _decide(
+        self, target: EntityRef, live: Sequence[Incident], record: EntityRecord, now: float
+    ) -> list[DecisionMove]:
+        key = key_of(target)
+        standing = self._standing_of(target.node_id)
+        case = EntityCase(
+            entity=target,
+            incidents=tuple(live),
+            decisions=self._book.decisions_of(key),
+            state=record.state,
+            contact=standing.contact,
+            risk=self._book.risks.get(key),
+            acquittals=self._book.acquittals_of(key, now),
+            storms=self._storms,
+            more_events=standing.more_events,
+        )
+        policy = self._pools
+        moves = decide(
+            case,
+            policy.pool(target.node_id),
+            policy.policy.version,
+            policy.load(target.node_id),
+            now,
+            lambda: new_id("dec"),
+        )
+        policy.fold(target.node_id, self._book, moves)
+        return moves
+
+    def _checked_record(self, key: Key, findings: Findings, now: float) -> EntityRecord:
+        record = self._book.record_of(key)
+        passed = any(r.kind is RecoveryKind.CHECK_AFTER_REPAIR for r in findings.recoveries)
+        return step_record(record, Trigger.CHECK_PASSED, now) if passed else record
+
+    def _ended_record(
+        self,
+        key: Key,
+        record: EntityRecord,
+        moves: Sequence[DecisionMove],
+        now: float,
+        dwell_s: float,
+    ) -> EntityRecord:
+        decisions = {one.id: one for one in self._book.decisions_of(key)}
+        decisions |= {move.decision.id: move.decision for move in moves}
+        return judge_state(record, tuple(decisions.values()), now, dwell_s)
+
+    def _state_move(
+        self, target: EntityRef, after: EntityRecord, moves: Sequence[DecisionMove]
+    ) -> StateMove | None:
+        before = self._book.record_of(key_of(target))
+        if after.state is before.state:
+            return None
+        return StateMove(target, before, after, _state_reason(before, after, moves), GPUWARDEN)
+
+    def _renews(self, move: DecisionMove) -> bool:
+        old = self._book.find_decision(move.decision.id)
+        new = move.decision
+        return old is not None and (old.phase, old.rung, old.guard) == (
+            new.phase,
+            new.rung,
+            new.guard,
+        )
+
+    def _snapshots(
+        self, key: Key, live: Sequence[Incident], moves: Sequence[DecisionMove]
+    ) -> dict[str, str]:
+        new = [move.decision for move in moves if move.before is None]
+        risk = self._book.risks.get(key)
+        return {decision.id: snapshot_of(decision, live, risk) for decision in new}
+
+
+def _may_be_storm(incident: Incident) -> bool:
+    return any(item.application_possible for item in incident.evidence)
+
+
+def _live_after(before: Sequence[Incident], moves: Iterable[IncidentMove]) -> tuple[Incident, ...]:
+    after = {incident.id: incident for incident in before}
+    after |= {move.incident.id: move.incident for move in moves}
+    return tuple(one for one in after.values() if one.phase is not IncidentPhase.RESOLVED)
+
+
+def _split(
+    moves: Iterable[IncidentMove], before: Sequence[Incident]
+) -> tuple[list[IncidentMove], tuple[Incident, ...]]:
+    """Facts worth a line in the history, and incidents that only got more of the same."""
+    known = {incident.id: incident for incident in before}
+    facts: list[IncidentMove] = []
+    renewed: list[Incident] = []
+    for move in moves:
+        old = known.get(move.incident.id)
+        if old is None or not move.evidence_only or _differs(old, move.incident):
+            facts.append(move)
+        else:
+            renewed.append(move.incident)
+    return facts, tuple(renewed)
+
+
+def _differs(old: Incident, new: Incident) -> bool:
+    return (old.fault_class, old.severity, old.action, _detectors(old)) != (
+        new.fault_class,
+        new.severity,
+        new.action,
+        _detectors(new),
+    )
+
+
+def _detectors(incident: Incident) -> frozenset[str]:
+    return frozenset(item.detector for item in incident.evidence)
+
+
+def _as_history(
+    signals: Sequence[Signal], live: Sequence[Incident], now: float
+) -> list[IncidentMove]:
+    """Incidents that open and close at once: they are on record and never act."""
+    taken = {(incident.entity, incident.fault_class) for incident in live}
+    opened = advance((), signals, (), now, lambda: new_id("inc")) if signals else []
+    moves: list[IncidentMove] = []
+    for move in opened:
+        if (move.incident.entity, move.incident.fault_class) not in taken:
+            reason = "history: from an older boot, or from before a passed check"
+            moves += (move, retire(move.incident, GPUWARDEN, reason, now))
+    return moves
+
+
+def _state_reason(before: EntityRecord, after: EntityRecord, moves: Sequence[DecisionMove]) -> str:
+    if moves:
+        return moves[-1].reason
+    if after.state is EntityState.PROBATION:
+        return "a check passed after the repair"
+    if before.state is EntityState.PROBATION:
+        return "probation ended without a symptom"
+    return "nothing speaks against it any more"

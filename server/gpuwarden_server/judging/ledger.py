@@ -1,0 +1,236 @@
+"""The one transaction in which conclusions become true, the feed moves and the outbox is filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from gpuwarden_server.access.domain import AuditEntry
+from gpuwarden_server.access.repository import record_audit
+from gpuwarden_server.decisions import repository as decision_rows
+from gpuwarden_server.decisions.feed import FeedChange
+from gpuwarden_server.decisions.ports import PublishedFeed
+from gpuwarden_server.incidents import repository as incident_rows
+from gpuwarden_server.judging.book import Book
+from gpuwarden_server.judging.domain import Outcome, key_of
+from gpuwarden_server.judging.ports import FactSink
+from gpuwarden_server.judging.repository import write_position, write_state, write_state_move
+from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.exclusions import (
+    Exclusion,
+    GpuPlace,
+    covers,
+    difference,
+    digest,
+    exclusion_set,
+    would_exclude,
+)
+from gpuwarden_verdict.incidents.moves import GPUWARDEN
+from gpuwarden_verdict.policy.document import Decision, DecisionMove
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one pass concluded.
+
+    Attributes:
+        outcomes: By target.
+        at: Epoch seconds.
+        position: Newest event row that is judged with it, None where no event was.
+        audits: What people did.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    at: float
+    position: int | None = None
+    audits: tuple[AuditEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became true.
+
+    Attributes:
+        outcomes: Those that were taken.
+        refused: Targets whose rows the database refused, with the reason.
+        feed: The feed afterwards.
+        change: How the feed moved, None where it did not.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    refused: tuple[tuple[Outcome, str], ...]
+    feed: PublishedFeed
+    change: FeedChange | None
+
+
+class Ledger:
+    """Writes judgements; used in the judge's thread."""
+
+    def __init__(
+        self,
+        state: Database,
+        book: Book,
+        places: Callable[[], Mapping[str, GpuPlace]],
+        facts: FactSink | None,
+    ) -> None:
+        """Make a ledger.
+
+        Args:
+            state: state.db.
+            book: What is true now; read here, changed by the caller after the commit.
+            places: Where GPUs sit, by uuid.
+            facts: Who is told in the same transaction, None for nobody.
+        """
+        self._state = state
+        self._book = book
+        self._places = places
+        self._facts = facts
+        now_places = places()
+        self._feed = PublishedFeed(
+            book.head,
+            exclusion_set(book.decisions(), now_places),
+            would_exclude(book.decisions(), now_places),
+        )
+
+    @property
+    def feed(self) -> PublishedFeed:
+        """The feed after the last commit."""
+        return self._feed
+
+    def commit(self, judgement: Judgement) -> Committed:
+        """Write a judgement and wait for its commit.
+
+        Raises:
+            WriteFailed: Nothing of it was written; it may be tried again.
+        """
+        committed = self._state.writer.call(lambda connection: self._write(connection, judgement))
+        self._feed = committed.feed
+        if self._facts is not None and committed.outcomes:
+            self._facts.wake()
+        return committed
+
+    def _write(self, connection: Connection, judgement: Judgement) -> Committed:
+        taken: list[Outcome] = []
+        refused: list[tuple[Outcome, str]] = []
+        for outcome in judgement.outcomes:
+            try:
+                with connection.begin_nested():
+                    self._write_outcome(connection, outcome)
+            except IntegrityError as error:
+                refused.append((outcome, str(error.orig)))
+                continue
+            taken.append(outcome)
+        feed, change = self._next_feed(taken, judgement.at)
+        if change is not None:
+            decision_rows.write_feed(connection, change)
+        if judgement.position is not None:
+            write_position(connection, judgement.position)
+        for entry in judgement.audits:
+            record_audit(connection, entry)
+        return Committed(tuple(taken), tuple(refused), feed, change)
+
+    def _write_outcome(self, connection: Connection, outcome: Outcome) -> None:
+        last = {move.incident.id: move.incident for move in outcome.incident_moves}
+        last |= {incident.id: incident for incident in outcome.renewed_incidents}
+        incident_rows.write_incidents(connection, tuple(last.values()))
+        incident_rows.write_moves(connection, outcome.incident_moves)
+        incident_rows.write_acquittals(connection, outcome.acquittals)
+        decision_rows.write_decision_moves(connection, outcome.decision_moves, outcome.snapshots)
+        decision_rows.write_decisions(connection, outcome.renewed_decisions)
+        self._write_state(connection, outcome)
+        for move in outcome.decision_moves:
+            self._audit_exclusion(connection, move)
+        if self._facts is not None:
+            self._facts.write_facts(connection, outcome.incident_moves, outcome.decision_moves)
+
+    def _write_state(self, connection: Connection, outcome: Outcome) -> None:
+        move = outcome.state_move
+        if move is None and outcome.checked_at is None:
+            return
+        key = key_of(outcome.target)
+        checked = outcome.checked_at
+        record = move.after if move is not None else self._book.record_of(key)
+        checked_at = checked if checked is not None else self._book.checked_at(key)
+        write_state(connection, outcome.target, record, checked_at)
+        if move is not None:
+            write_state_move(connection, move)
+
+    def _audit_exclusion(self, connection: Connection, move: DecisionMove) -> None:
+        """Gpuwarden's own writes; people's are audited where they are taken."""
+        before = self._book.find_decision(move.decision.id)
+        was = before is not None and covers(before)
+        if move.author != GPUWARDEN or was == covers(move.decision):
+            return
+        entity = move.decision.entity
+        record_audit(
+            connection,
+            AuditEntry(
+                at=move.at,
+                author=GPUWARDEN,
+                key_id=None,
+                action="end_exclusion" if was else "exclude",
+                target=f"{entity.kind.value}:{entity.key}",
+                reason=move.reason,
+                before=decision_audit(before),
+                after=decision_audit(move.decision),
+            ),
+        )
+
+    def _next_feed(
+        self, taken: Sequence[Outcome], at: float
+    ) -> tuple[PublishedFeed, FeedChange | None]:
+        if not any(outcome.changes_decisions for outcome in taken):
+            return self._feed, None
+        decisions = {decision.id: decision for decision in self._book.decisions()}
+        for outcome in taken:
+            decisions |= {move.decision.id: move.decision for move in outcome.decision_moves}
+            decisions |= {decision.id: decision for decision in outcome.renewed_decisions}
+        places = self._places()
+        in_force = exclusion_set(decisions.values(), places)
+        would = would_exclude(decisions.values(), places)
+        added, removed = _told(self._feed.exclusions, in_force)
+        if not added and not removed:
+            return PublishedFeed(self._feed.head, in_force, would), None
+        head = replace(
+            self._feed.head,
+            epoch=self._feed.head.epoch + 1,
+            count=len(in_force),
+            digest=digest(in_force),
+        )
+        return PublishedFeed(head, in_force, would), FeedChange(head, at, added, removed)
+
+
+def _told(
+    before: Sequence[Exclusion], after: Sequence[Exclusion]
+) -> tuple[tuple[Exclusion, ...], tuple[Exclusion, ...]]:
+    """What readers must be told: who came (or is carried by another decision or rung), who left.
+
+    A renewed expiry alone is no change. What is both gone and come is told as come: readers
+    replace.
+    """
+    terms = {_terms(one): one for one in after}
+    settled = tuple(terms.get(_terms(one), one) for one in before)
+    change = difference(settled, after)
+    come = {(one.entity_kind, one.entity) for one in change.added}
+    left = tuple(o for o in change.removed if (o.entity_kind, o.entity) not in come)
+    return change.added, left
+
+
+def _terms(exclusion: Exclusion) -> tuple[str, str, str, int]:
+    return exclusion.entity_kind, exclusion.entity, exclusion.decision_id, exclusion.rung
+
+
+def decision_audit(decision: Decision | None) -> dict[str, object] | None:
+    """What the audit keeps of a decision."""
+    if decision is None:
+        return None
+    return {
+        "id": decision.id,
+        "phase": decision.phase.value,
+        "rung": decision.rung.name.lower(),
+        "decided_by": decision.decided_by,
+        "expires_at": decision.expires_at,
+    }

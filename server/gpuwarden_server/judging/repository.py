@@ -1,0 +1,123 @@
+"""States, the judged position, and the one transaction that makes a judgement true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.repository import events_after
+from gpuwarden_server.judging.domain import Key, StateMove
+from gpuwarden_server.store.tables_fleet import events
+from gpuwarden_server.store.tables_judging import (
+    entity_state_moves,
+    entity_states,
+    judged_position,
+)
+from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.policy.states import EntityRecord
+from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.metrics import EntityKind
+
+RECENT_ROWS = 1000
+_event_decoder = msgspec.json.Decoder(Event)
+
+
+def read_states(
+    connection: Connection,
+) -> tuple[dict[Key, EntityRef], dict[Key, EntityRecord], dict[Key, float]]:
+    """All entities with a state: their references, records and newest passed checks, by key."""
+    refs: dict[Key, EntityRef] = {}
+    records: dict[Key, EntityRecord] = {}
+    checks: dict[Key, float] = {}
+    for row in connection.execute(select(entity_states)):
+        key = (row.entity_kind, row.entity)
+        refs[key] = EntityRef(EntityKind(row.entity_kind), row.entity, row.node_id)
+        records[key] = EntityRecord(EntityState(row.state), row.since)
+        if row.checked_at is not None:
+            checks[key] = row.checked_at
+    return refs, records, checks
+
+
+def write_state(
+    connection: Connection, ref: EntityRef, record: EntityRecord, checked_at: float | None
+) -> None:
+    """Insert or replace the state of one entity."""
+    row = {
+        "entity_kind": ref.kind.value,
+        "entity": ref.key,
+        "node_id": ref.node_id,
+        "state": record.state.value,
+        "since": record.since,
+        "checked_at": checked_at,
+    }
+    statement = sqlite_insert(entity_states).values(row)
+    changed = {
+        name: statement.excluded[name] for name in ("node_id", "state", "since", "checked_at")
+    }
+    keys = ["entity_kind", "entity"]
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))
+
+
+def write_state_move(connection: Connection, move: StateMove) -> None:
+    """Append the fact that a state changed."""
+    connection.execute(
+        insert(entity_state_moves).values(
+            entity_kind=move.entity.kind.value,
+            entity=move.entity.key,
+            before=move.before.state.value,
+            after=move.after.state.value,
+            reason=move.reason,
+            author=move.author,
+            at=move.after.since,
+        )
+    )
+
+
+def read_state_moves(
+    connection: Connection, key: Key, limit: int
+) -> Sequence[Mapping[str, object]]:
+    """Newest changes of state of one entity, newest first."""
+    c = entity_state_moves.c
+    statement = (
+        select(c.before, c.after, c.reason, c.author, c.at)
+        .where(c.entity_kind == key[0], c.entity == key[1])
+        .order_by(c.row.desc())
+        .limit(limit)
+    )
+    return [dict(row) for row in connection.execute(statement).mappings()]
+
+
+def read_standing_events(connection: Connection) -> Iterator[tuple[str, Event]]:
+    """Boots and the agents' own trouble, by node in order of arrival; backlog left out."""
+    kinds = (EventKind.NODE_BOOT, EventKind.COLLECTOR_TROUBLE, EventKind.COLLECTOR_RECOVERED)
+    statement = (
+        select(events.c.node_id, events.c.body)
+        .where(events.c.kind.in_([kind.value for kind in kinds]))
+        .where(events.c.flags.not_like("%backlog%"))
+        .order_by(events.c.row)
+    )
+    for node_id, body in connection.execute(statement):
+        yield node_id, _event_decoder.decode(body)
+
+
+def read_recent_events(connection: Connection, position: int) -> list[StoredEvent]:
+    """Events judged last before `position`, in order: causes that a chain may refer to."""
+    found = events_after(connection, max(0, position - RECENT_ROWS), RECENT_ROWS)
+    return [stored for stored in found if stored.row <= position]
+
+
+def read_position(connection: Connection) -> int:
+    """Row of the newest event that has been judged; 0 before the first."""
+    row = connection.execute(select(judged_position.c.event_row)).scalar()
+    return 0 if row is None else int(row)
+
+
+def write_position(connection: Connection, event_row: int) -> None:
+    """Every event up to this row has been judged."""
+    statement = sqlite_insert(judged_position).values(id=1, event_row=event_row)
+    changed = {"event_row": statement.excluded.event_row}
+    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed))

@@ -1,0 +1,127 @@
+"""The sweep: all entities looked at together, under the lock of the columnar state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.judging.book import Book
+from gpuwarden_server.judging.domain import Findings, Key, key_of, merge_findings
+from gpuwarden_server.judging.facts import FleetFacts
+from gpuwarden_server.judging.loads import PoolBook
+from gpuwarden_verdict.detectors import (
+    detect_clears,
+    detect_risk,
+    detect_risk_clear,
+    detect_sweep,
+)
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.fusion import Gate
+from gpuwarden_verdict.fusion.fuse import LOOK_PROBABILITY
+from gpuwarden_verdict.incidents.domain import Incident
+from gpuwarden_verdict.policy.document import PoolPolicy
+from gpuwarden_verdict.policy.evaluate import decision_target
+from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
+from gpuwarden_verdict.signals import Recovery, Risk, Signal
+from gpuwarden_verdict.windows import FleetState
+
+
+class RiskSource(Protocol):
+    """Scores suspects; `learning` provides it."""
+
+    def score(
+        self,
+        state: FleetState,
+        watched: Collection[EntityRef],
+        signals: Sequence[Signal],
+        now: float,
+    ) -> list[Risk]:
+        """Risks of the entities worth one; none where no model is loaded.
+
+        Args:
+            state: The windows; their lock is held.
+            watched: Entities that get a risk however low it is.
+            signals: What the sweep's detectors said.
+            now: Epoch seconds.
+        """
+        ...
+
+    def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
+        """Whether the score may exclude by itself, and what is missing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What one sweep saw.
+
+    Attributes:
+        findings: By target.
+        risks: Latest risk of every entity scored.
+    """
+
+    findings: dict[Key, Findings]
+    risks: dict[Key, Risk]
+
+
+class Sweeper:
+    """Looks over the fleet; used in the judge's thread."""
+
+    def __init__(
+        self,
+        guarded: GuardedState,
+        facts: FleetFacts,
+        book: Book,
+        pools: PoolBook,
+        risks: RiskSource,
+    ) -> None:
+        self._guarded = guarded
+        self._facts = facts
+        self._book = book
+        self._pools = pools
+        self._risks = risks
+
+    def look(self, now: float) -> SweepResult:
+        """Detect, score and clear.
+
+        Args:
+            now: Epoch seconds.
+        """
+        names = self._pools.pool_names(self._facts.node_ids())
+        context = self._facts.fleet_context(names)
+        opened = tuple(self._book.incidents())
+        watched = self._watched()
+        state = self._guarded.state
+        with self._guarded.lock:
+            signals = detect_sweep(state, context, now)
+            recoveries = detect_clears(state, context, opened, now)
+            risks = self._risks.score(state, watched, signals, now)
+        for risk in risks:
+            self._judge_risk(risk, now, signals, recoveries)
+        found = [Findings(decision_target(s.entity), signals=[s]) for s in signals]
+        found += [Findings(decision_target(r.entity), recoveries=[r]) for r in recoveries]
+        return SweepResult(merge_findings(found), {key_of(r.entity): r for r in risks})
+
+    def _watched(self) -> list[EntityRef]:
+        """Who had a risk worth a look a moment ago, or is under suspicion by the score."""
+        scored = {incident.entity for incident in self._book.incidents() if _by_score(incident)}
+        risks = self._book.risks.values()
+        return [*scored, *(r.entity for r in risks if r.probability >= LOOK_PROBABILITY)]
+
+    def _judge_risk(
+        self, risk: Risk, now: float, signals: list[Signal], recoveries: list[Recovery]
+    ) -> None:
+        gate = self._risks.gate(risk, self._pools.pool(risk.entity.node_id))
+        signal = detect_risk(risk, now, may_exclude=gate.open)
+        if signal is not None:
+            signals.append(signal)
+            return
+        recovery = detect_risk_clear(risk, now)
+        if recovery is not None:
+            recoveries.append(recovery)
+
+
+def _by_score(incident: Incident) -> bool:
+    return any(item.detector == LEARNED_DETECTOR for item in incident.evidence)

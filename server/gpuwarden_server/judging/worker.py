@@ -1,0 +1,307 @@
+"""The serial worker: events first, then people's commands, then the sweep."""
+
+from __future__ import annotations
+
+import queue
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Event, Thread
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from gpuwarden_server.access.domain import AuditEntry
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.repository import events_after
+from gpuwarden_server.judging.board import VerdictBoard
+from gpuwarden_server.judging.book import Book
+from gpuwarden_server.judging.desk import EventDesk
+from gpuwarden_server.judging.domain import Findings, Key, Outcome, key_of, merge_findings
+from gpuwarden_server.judging.judge import Judge
+from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
+from gpuwarden_server.judging.meters import JudgeMeters
+from gpuwarden_server.judging.ports import FeedReaders
+from gpuwarden_server.judging.sweep import Sweeper
+from gpuwarden_server.store.database import Database
+from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_wire.events import EventKind
+
+EVENTS_A_PASS = 500
+RETRY_S = 0.5
+_log = structlog.get_logger(__name__)
+
+CommandWork = Callable[[float], "Concluded"]
+"""Given the time, what a person's command amounts to; runs in the judge's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What a command amounts to.
+
+    Attributes:
+        outcomes: To be committed together.
+        audits: What the person did, before and after.
+        answer: What the caller gets after the commit.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    audits: tuple[AuditEntry, ...]
+    answer: object
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    work: CommandWork
+    future: Future[object]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The parts a worker works with; all of them belong to its thread from then on.
+
+    Attributes:
+        state: state.db, for reading events.
+        book: What is true now.
+        desk: Events in, findings out.
+        judge: Findings in, conclusions out.
+        sweeper: Looks over the fleet.
+        ledger: Writes conclusions.
+        board: Shows them.
+        readers: Readers of the feed.
+        refresh_loads: Counts pools anew.
+    """
+
+    state: Database
+    book: Book
+    desk: EventDesk
+    judge: Judge
+    sweeper: Sweeper
+    ledger: Ledger
+    board: VerdictBoard
+    readers: FeedReaders
+    refresh_loads: Callable[[], None]
+
+
+class JudgeWorker:
+    """One thread; alone it writes incidents, decisions, states and the feed."""
+
+    def __init__(
+        self, bench: Bench, clock: Clock, sweep_interval_s: float, meters: JudgeMeters
+    ) -> None:
+        """Make a worker; `start` makes it run.
+
+        Args:
+            bench: Its parts.
+            clock: Time.
+            sweep_interval_s: Seconds between the starts of sweeps.
+            meters: Figures.
+        """
+        self._bench = bench
+        self._clock = clock
+        self._interval_s = sweep_interval_s
+        self._meters = meters
+        self._wake = Event()
+        self._stopping = False
+        self._trouble: str | None = None
+        self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
+        self._thread = Thread(target=self._run, name="judge", daemon=True)
+
+    def start(self) -> None:
+        """Start; what was stored and not judged is judged first."""
+        self._wake.set()
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End after the pass under way; what is stored is judged by the next process."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        while not self._commands.empty():
+            command = self._commands.get()
+            command.future.set_exception(WriteFailed("the server is stopping"))
+
+    def events_stored(self, events: Sequence[StoredEvent]) -> None:
+        """Events are durable: look at them. Never blocks.
+
+        They are read from the table, from the judged position on: one path for the running server
+        and for a restart, and rows come in order whatever the order of these calls.
+        """
+        self._wake.set()
+
+    def submit(self, work: CommandWork) -> Future[object]:
+        """Run a person's command in turn; the answer comes after its commit."""
+        future: Future[object] = Future()
+        self._commands.put(_Command(work, future))
+        self._wake.set()
+        return future
+
+    def trouble(self) -> str | None:
+        """Why judging does not go on, None where it does."""
+        if self._trouble is not None:
+            return self._trouble
+        return None if self._thread.is_alive() else "the judge's thread has ended"
+
+    def _run(self) -> None:
+        # The first sweep waits: agents must have had the time to report to this process.
+        next_sweep = self._clock.monotonic() + self._interval_s
+        while not self._stopping:
+            self._wake.wait(max(0.0, next_sweep - self._clock.monotonic()))
+            self._wake.clear()
+            try:
+                self._judge_new_events()
+                self._run_commands()
+                if self._clock.monotonic() >= next_sweep:
+                    next_sweep = self._clock.monotonic() + self._interval_s
+                    self._sweep()
+                self._note_trouble(None)
+            except (WriteFailed, SQLAlchemyError, TimeoutError) as error:
+                # Nothing was committed and nothing is lost: the same events are read again.
+                self._note_trouble(f"state.db cannot be used: {error}")
+                self._pause()
+            except Exception as error:
+                self._meters.failures.labels(stage="pass").inc()
+                _log.error("judge_pass_failed", worker="judge", exc_info=error)
+                self._pause()
+
+    def _pause(self) -> None:
+        if not self._stopping:
+            self._wake.wait(RETRY_S)
+            self._wake.set()
+
+    def _note_trouble(self, trouble: str | None) -> None:
+        if trouble is not None and self._trouble is None:
+            _log.error("judge_stopped", worker="judge", reason=trouble)
+        elif trouble is None and self._trouble is not None:
+            _log.info("judge_recovered", worker="judge")
+        self._trouble = trouble
+
+    def _judge_new_events(self) -> frozenset[Key]:
+        """Judge what is stored after the judged position; the targets it was about."""
+        touched: set[Key] = set()
+        while not self._stopping:
+            with self._bench.state.read() as connection:
+                events = events_after(connection, self._bench.book.position, EVENTS_A_PASS)
+            if not events:
+                break
+            touched |= self._judge_events(events)
+        return frozenset(touched)
+
+    def _judge_events(self, events: Sequence[StoredEvent]) -> set[Key]:
+        now = self._clock.now()
+        findings = merge_findings(f for stored in events for f in self._findings_of(stored, now))
+        outcomes = self._reassess_all(findings.values(), now)
+        committed = self._bench.ledger.commit(Judgement(outcomes, now, position=events[-1].row))
+        self._bench.book.position = events[-1].row
+        self._take_over(committed)
+        for stored in events:
+            if stored.event.kind is EventKind.INVENTORY:  # other GPUs are in the verdict now
+                self._bench.board.mark(stored.node_id)
+        published_at = self._clock.now()
+        for stored in events:
+            self._meters.event_delay.observe(max(0.0, published_at - stored.received_at))
+        self._meters.events.inc(len(events))
+        return set(findings)
+
+    def _findings_of(self, stored: StoredEvent, now: float) -> list[Findings]:
+        try:
+            return self._bench.desk.findings_of(stored, now)
+        except Exception as error:
+            self._meters.failures.labels(stage="detect").inc()
+            _log.error(
+                "judge_event_failed",
+                worker="judge",
+                entity=stored.ref.key,
+                event=stored.event.id,
+                exc_info=error,
+            )
+            return []
+
+    def _reassess_all(self, many: Iterable[Findings], now: float) -> tuple[Outcome, ...]:
+        self._bench.judge.look_for_storms()
+        outcomes: list[Outcome] = []
+        for findings in many:
+            try:
+                outcome = self._bench.judge.reassess(findings, now)
+            except Exception as error:
+                self._meters.failures.labels(stage="reassess").inc()
+                _log.error(
+                    "judge_entity_failed",
+                    worker="judge",
+                    entity=findings.target.key,
+                    exc_info=error,
+                )
+                continue
+            if not outcome.is_empty:
+                outcomes.append(outcome)
+        return tuple(outcomes)
+
+    def _take_over(self, committed: Committed) -> None:
+        """What was committed becomes true, is shown, and is told."""
+        bench = self._bench
+        bench.book.apply(committed.outcomes)
+        bench.book.head = committed.feed.head
+        for outcome, reason in committed.refused:
+            self._meters.refused.inc()
+            _log.error("judge_row_refused", entity=outcome.target.key, reason=reason)
+        if committed.refused:
+            bench.refresh_loads()
+        # The whole set first, then its change: who hears of the change finds it in the set.
+        bench.board.show(bench.book, [key_of(outcome.target) for outcome in committed.outcomes])
+        bench.board.publish(committed.feed)
+        if committed.change is not None:
+            bench.readers.publish(committed.change)
+            _log.info(
+                "exclusions_changed",
+                epoch=committed.feed.head.epoch,
+                count=committed.feed.head.count,
+                added=[exclusion.entity for exclusion in committed.change.added],
+                removed=[exclusion.entity for exclusion in committed.change.removed],
+            )
+
+    def _run_commands(self) -> None:
+        while not self._stopping and not self._commands.empty():
+            command = self._commands.get()
+            try:
+                concluded = command.work(self._clock.now())
+                judgement = Judgement(
+                    concluded.outcomes, self._clock.now(), audits=concluded.audits
+                )
+                self._take_over(self._bench.ledger.commit(judgement))
+            except Exception as error:
+                command.future.set_exception(error)
+            else:
+                command.future.set_result(concluded.answer)
+
+    def _sweep(self) -> None:
+        began, now = self._clock.monotonic(), self._clock.now()
+        bench = self._bench
+        bench.refresh_loads()
+        result = bench.sweeper.look(now)
+        touched = self._judge_new_events()
+        bench.book.risks = {k: r for k, r in result.risks.items() if k not in touched}
+        bench.board.show_risks(bench.book.risks)
+        waiting = {key for key in bench.book.live_targets() if key not in result.findings}
+        refs = [ref for key in waiting if (ref := bench.book.ref(key)) is not None]
+        findings = [f for key, f in result.findings.items() if key not in touched]
+        findings += [Findings(ref) for ref in refs]
+        self._meters.sweep_dropped.inc(len(result.findings.keys() & touched))
+        outcomes = self._reassess_all(findings, now)
+        if outcomes:
+            self._take_over(bench.ledger.commit(Judgement(outcomes, now)))
+        self._meters.sweep.observe(self._clock.monotonic() - began)
+        self._set_gauges()
+
+    def _set_gauges(self) -> None:
+        book = self._bench.book
+        self._meters.incidents.clear()
+        for fault_class, count in Counter(i.fault_class.value for i in book.incidents()).items():
+            self._meters.incidents.labels(fault_class=fault_class).set(count)
+        self._meters.decisions.clear()
+        for phase, count in Counter(d.phase.value for d in book.decisions()).items():
+            self._meters.decisions.labels(phase=phase).set(count)
+        self._meters.exclusions.set(book.head.count)
+        self._meters.epoch.set(book.head.epoch)
