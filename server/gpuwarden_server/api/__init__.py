@@ -1,0 +1,1 @@
+"""Reads that join several features: nodes, GPUs, verdicts, why, events, policy, fleet."""

@@ -1,0 +1,98 @@
+"""/v1/fleet and /v1/policy: the summary, and the rules in force."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from gpuwarden_server.access.authorisation import Caller
+from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_verdict.policy.parse import pool_of
+from gpuwarden_wire.acknowledgement import Usable
+from gpuwarden_wire.version import __version__
+
+
+class CallerView(BaseModel):
+    """Who asks, so that a page shows only what they may do."""
+
+    name: str
+    role: str
+
+
+class ModelView(BaseModel):
+    """The learnt model in use."""
+
+    version: str = Field(description="empty where rules judge alone")
+    trouble: str = Field(description="why no model is loaded and what to do, empty where one is")
+
+
+class FleetView(BaseModel):
+    """Summary of the fleet."""
+
+    nodes: int
+    gpus: int
+    node_states: dict[str, int]
+    gpu_states: dict[str, int]
+    silent_nodes: int
+    unusable_nodes: int
+    open_incidents: int
+    mode: str = Field(description="of the default pool, with others where pools differ")
+    pools: dict[str, int] = Field(description="nodes by pool")
+    feed_id: str
+    epoch: int
+    excluded: int
+    would_exclude: int
+    version: str
+    policy_version: str
+    model: ModelView
+    caller: CallerView
+
+
+class PolicyView(BaseModel):
+    """The policy in force."""
+
+    version: str
+    pools: list[dict[str, Any]] = Field(description="in order: the first that matches has a node")
+
+
+def fleet_router(sources: ReadSources) -> APIRouter:
+    """Routes of the summary and the policy."""
+    router = APIRouter(prefix="/v1", tags=["fleet"])
+
+    @router.get("/fleet", summary="Counts by state, mode, feed, versions, model")
+    def read_fleet(caller: Caller) -> FleetView:
+        node_ids = sources.facts.node_ids()
+        verdicts = [sources.board.node_verdict(node_id) for node_id in node_ids]
+        gpus = [gpu for verdict in verdicts for gpu in verdict.gpus]
+        feed = sources.board.published()
+        modes = dict.fromkeys(pool.mode.value for pool in reversed(sources.policy.pools))
+        return FleetView(
+            nodes=len(node_ids),
+            gpus=len(gpus),
+            node_states=dict(Counter(verdict.node.state for verdict in verdicts)),
+            gpu_states=dict(Counter(gpu.state for gpu in gpus)),
+            silent_nodes=len(sources.facts.silent_nodes()),
+            unusable_nodes=sum(verdict.node.usable is Usable.NO for verdict in verdicts),
+            open_incidents=sources.board.open_incidents(),
+            mode=", ".join(modes),
+            pools=dict(Counter(pool_of(sources.policy, node_id).name for node_id in node_ids)),
+            feed_id=feed.head.feed_id,
+            epoch=feed.head.epoch,
+            excluded=feed.head.count,
+            would_exclude=len(feed.would_exclude),
+            version=__version__,
+            policy_version=sources.policy.version,
+            model=ModelView(version=sources.scorer.version, trouble=sources.scorer.trouble),
+            caller=CallerView(name=caller.name, role=caller.role.value),
+        )
+
+    @router.get("/policy", summary="The rules in force")
+    def read_policy() -> PolicyView:
+        pools = [msgspec.to_builtins(pool) for pool in sources.policy.pools]
+        return PolicyView(version=sources.policy.version, pools=pools)
+
+    return router

@@ -1,0 +1,205 @@
+"""/v1/nodes and /v1/gpus: what there is, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from gpuwarden_server.api.readings import gpu_readings
+from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_server.core.pages import LARGEST_PAGE, Cursor, decode_cursor, encode_cursor
+from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
+from gpuwarden_verdict.entities import Contact, EntityRef
+from gpuwarden_verdict.policy.parse import pool_of
+from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
+from gpuwarden_wire.metrics import EntityKind
+
+
+class NodeGpuView(BaseModel):
+    """A GPU in the list of its node."""
+
+    gpu_uuid: str
+    index: int | None
+    pci_bus_id: str
+    model: str
+    state: str
+    usable: Usable
+
+
+class TroubleView(BaseModel):
+    """A source of the agent that does not work."""
+
+    source: str
+    reason: str
+    since: float
+
+
+class NodeView(BaseModel):
+    """One node."""
+
+    node_id: str
+    pool: str
+    state: str
+    usable: Usable
+    agent_version: str
+    boot_id: str
+    last_seen_at: float | None
+    silent: bool
+    gpus_visible: int
+    gpus_expected: int | None
+    gpus: list[NodeGpuView]
+    trouble: list[TroubleView] = Field(description="our own plumbing, never a hardware verdict")
+    open_incidents: int
+
+
+class NodePage(BaseModel):
+    """A page of nodes, by name."""
+
+    items: list[NodeView]
+    next_cursor: str | None
+
+
+class GpuView(BaseModel):
+    """One GPU with its latest readings."""
+
+    gpu_uuid: str
+    node_id: str
+    index: int | None
+    pci_bus_id: str
+    model: str
+    serial: str
+    driver_version: str
+    vbios_version: str
+    nics: list[str]
+    present: bool
+    state: str
+    usable: Usable
+    readings: dict[str, Any] = Field(
+        description='by metric: a number, or {"missing": kind, "reason", "age_s"}',
+        examples=[{"gpu_temperature_celsius": 61.0}],
+    )
+
+
+class GpuPage(BaseModel):
+    """A page of GPUs, by node and slot."""
+
+    items: list[GpuView]
+    next_cursor: str | None
+
+
+_Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE)]
+
+
+def nodes_router(sources: ReadSources) -> APIRouter:
+    """Routes of nodes and GPUs."""
+    router = APIRouter(prefix="/v1", tags=["fleet"])
+
+    @router.get("/nodes", summary="Nodes by name")
+    def list_nodes(cursor: str | None = None, limit: _Limit = 100) -> NodePage:
+        after = decode_cursor(cursor)
+        nodes = [n for n in sources.directory.nodes() if after is None or n.node_id > after.id]
+        page = nodes[:limit]
+        return NodePage(
+            items=[node_view(sources, node) for node in page],
+            next_cursor=_next(page[-1].node_id) if len(nodes) > limit else None,
+        )
+
+    @router.get("/nodes/{node_id}", summary="One node")
+    def read_node(node_id: str) -> NodeView:
+        return node_view(sources, sources.node(node_id))
+
+    @router.get("/gpus", summary="GPUs by node and slot, with their latest readings")
+    def list_gpus(cursor: str | None = None, limit: _Limit = 100) -> GpuPage:
+        after = decode_cursor(cursor)
+        gpus = [g for g in sources.directory.gpus() if after is None or _place(g) > after.id]
+        page = gpus[:limit]
+        return GpuPage(
+            items=gpu_views(sources, page),
+            next_cursor=_next(_place(page[-1])) if len(gpus) > limit else None,
+        )
+
+    @router.get("/gpus/{gpu_uuid}", summary="One GPU")
+    def read_gpu(gpu_uuid: str) -> GpuView:
+        return next(iter(gpu_views(sources, [sources.gpu(gpu_uuid)])))
+
+    return router
+
+
+def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
+    """The JSON form of a node."""
+    contact = sources.facts.contact_of(node.node_id)
+    verdict = sources.board.node_verdict(node.node_id, contact)
+    records = sources.board.gpus_of(node.node_id)
+    presence = sources.facts.presence(node.node_id)
+    own = sources.board.standing(EntityRef(EntityKind.NODE, node.node_id, node.node_id))
+    of_gpus = [sources.board.gpu_standing(gpu) for gpu in records]
+    return NodeView(
+        node_id=node.node_id,
+        pool=pool_of(sources.policy, node.node_id).name,
+        state=verdict.node.state,
+        usable=verdict.node.usable,
+        agent_version=node.agent_version,
+        boot_id=node.boot_id,
+        last_seen_at=presence.last_seen_at if presence else None,
+        silent=contact is Contact.SILENT,
+        gpus_visible=sum(gpu.present for gpu in records),
+        gpus_expected=node.gpus_expected,
+        gpus=[_node_gpu(gpu, said) for gpu, said in zip(records, verdict.gpus, strict=True)],
+        trouble=[
+            TroubleView(source=one.source, reason=one.reason, since=one.since)
+            for one in sources.troubles.of(node.node_id)
+        ],
+        open_incidents=len(own.incidents) + sum(len(one.incidents) for one in of_gpus),
+    )
+
+
+def gpu_views(sources: ReadSources, gpus: Iterable[GpuRecord]) -> list[GpuView]:
+    """The JSON forms of GPUs."""
+    records = list(gpus)
+    uuids = [gpu.gpu_uuid for gpu in records]
+    readings = gpu_readings(sources.guarded, uuids, sources.clock.now())
+    verdicts = {
+        said.entity: said
+        for node_id in {gpu.node_id for gpu in records}
+        for said in sources.board.node_verdict(node_id).gpus
+    }
+    return [
+        GpuView(
+            gpu_uuid=gpu.gpu_uuid,
+            node_id=gpu.node_id,
+            index=gpu.gpu_index,
+            pci_bus_id=gpu.pci_bus_id,
+            model=gpu.model,
+            serial=gpu.serial,
+            driver_version=gpu.driver_version,
+            vbios_version=gpu.vbios_version,
+            nics=list(gpu.nics),
+            present=gpu.present,
+            state=said.state if (said := verdicts.get(gpu.gpu_uuid)) else "unknown",
+            usable=said.usable if said else Usable.UNKNOWN,
+            readings=numbers,
+        )
+        for gpu, numbers in zip(records, readings, strict=True)
+    ]
+
+
+def _node_gpu(gpu: GpuRecord, said: EntityVerdict) -> NodeGpuView:
+    return NodeGpuView(
+        gpu_uuid=gpu.gpu_uuid,
+        index=gpu.gpu_index,
+        pci_bus_id=gpu.pci_bus_id,
+        model=gpu.model,
+        state=said.state,
+        usable=said.usable,
+    )
+
+
+def _place(gpu: GpuRecord) -> str:
+    return f"{gpu.node_id}\x00{gpu.pci_bus_id}\x00{gpu.gpu_uuid}"
+
+
+def _next(place: str) -> str:
+    return encode_cursor(Cursor(0.0, place))

@@ -1,0 +1,133 @@
+"""/v1/gpus/{uuid}/why and /v1/nodes/{id}/why: the whole case about one entity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_server.api.verdicts import VerdictView
+from gpuwarden_server.decisions import repository as decision_rows
+from gpuwarden_server.decisions.schemas import DecisionView, decision_view
+from gpuwarden_server.incidents import repository as incident_rows
+from gpuwarden_server.incidents.schemas import IncidentView, incident_view
+from gpuwarden_server.judging.repository import read_state_moves
+from gpuwarden_server.judging.snapshot import risk_form
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.policy.parse import pool_of
+from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
+from gpuwarden_wire.metrics import EntityKind
+
+NEWEST = 20
+
+
+class ContributionView(BaseModel):
+    """One term of the log-odds."""
+
+    name: str
+    plane: str | None
+    value: float | None
+    log_odds: float
+
+
+class RiskView(BaseModel):
+    """What the learnt score says; contributions sum to the log-odds."""
+
+    probability: float
+    fault_class: str
+    model_version: str
+    schema_hash: str
+    scored_at: float
+    contributions: list[ContributionView]
+
+
+class GateView(BaseModel):
+    """Whether the score may exclude by itself."""
+
+    open: bool
+    missing: list[str]
+
+
+class StateMoveView(BaseModel):
+    """A change of state."""
+
+    before: str
+    after: str
+    reason: str
+    author: str
+    at: float
+
+
+class WhyView(BaseModel):
+    """The whole case about one entity."""
+
+    entity: str
+    entity_kind: str
+    node_id: str
+    verdict: VerdictView
+    incidents: list[IncidentView]
+    decisions: list[DecisionView]
+    states: list[StateMoveView]
+    risk: RiskView | None
+    gate: GateView
+
+
+def why_router(sources: ReadSources) -> APIRouter:
+    """Routes that explain."""
+    router = APIRouter(prefix="/v1", tags=["why"])
+
+    @router.get("/gpus/{gpu_uuid}/why", summary="Why a GPU stands where it stands")
+    def why_gpu(gpu_uuid: str) -> WhyView:
+        gpu = sources.gpu(gpu_uuid)
+        said = {v.entity: v for v in sources.board.node_verdict(gpu.node_id).gpus}.get(gpu_uuid)
+        ref = EntityRef(EntityKind.GPU, gpu_uuid, gpu.node_id)
+        return _why(sources, ref, said if said is not None else _left(ref))
+
+    @router.get("/nodes/{node_id}/why", summary="Why a node stands where it stands")
+    def why_node(node_id: str) -> WhyView:
+        sources.node(node_id)
+        ref = EntityRef(EntityKind.NODE, node_id, node_id)
+        return _why(sources, ref, sources.board.node_verdict(node_id).node)
+
+    return router
+
+
+def _left(ref: EntityRef) -> EntityVerdict:
+    """A GPU that left its node with nothing open against it."""
+    return EntityVerdict(
+        entity_kind=ref.kind.value,
+        entity=ref.key,
+        usable=Usable.UNKNOWN,
+        why="no longer in its node's inventory",
+    )
+
+
+def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyView:
+    standing = sources.board.standing(ref)
+    with sources.state.read() as connection:
+        incidents = incident_rows.read_of_entity(connection, ref, NEWEST)
+        decisions = decision_rows.read_of_entity(connection, ref, NEWEST)
+        states = read_state_moves(connection, (ref.kind.value, ref.key), NEWEST)
+    # What is live is told as the judge holds it: evidence may be newer there than on disk.
+    live = {incident.id: incident for incident in standing.incidents}
+    risk = sources.board.risk(ref)
+    gate = sources.scorer.gate(risk, pool_of(sources.policy, ref.node_id))
+    return WhyView(
+        entity=ref.key,
+        entity_kind=ref.kind.value,
+        node_id=ref.node_id,
+        verdict=VerdictView(**_plain(verdict)),
+        incidents=[incident_view(live.get(incident.id, incident)) for incident in incidents],
+        decisions=[decision_view(decision) for decision in decisions],
+        states=[StateMoveView.model_validate(move) for move in states],
+        risk=None if risk is None else RiskView.model_validate(risk_form(risk)),
+        gate=GateView(open=gate.open, missing=list(gate.missing)),
+    )
+
+
+def _plain(verdict: EntityVerdict) -> dict[str, Any]:
+    form: dict[str, Any] = msgspec.to_builtins(verdict)
+    return form
