@@ -1,0 +1,1 @@
+"""The first page: one static file, no build step, nothing from elsewhere."""
