@@ -14,15 +14,27 @@ from fastapi import APIRouter, Depends, FastAPI
 from gpuwarden_server.access.authorisation import Gate, require_complete, routes_of
 from gpuwarden_server.access.endpoints import access_router
 from gpuwarden_server.access.keys import KeyRing, ensure_admin_key
+from gpuwarden_server.api.routers import api_routers
+from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.config import Settings
+from gpuwarden_server.console.page import console_router
 from gpuwarden_server.core.clock import Clock, SystemClock
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.core.health import HealthBoard, health_router
 from gpuwarden_server.core.logs import configure_logging
 from gpuwarden_server.core.meters import Meters, make_meters
 from gpuwarden_server.core.problems import install_problem_handlers
+from gpuwarden_server.decisions.endpoints import (
+    decisions_router,
+    exclusions_router,
+    repair_router,
+)
+from gpuwarden_server.decisions.hub import FeedHub
+from gpuwarden_server.decisions.policy import load_policy
+from gpuwarden_server.decisions.stream import ExclusionStream
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.front import (
+    EXCLUSION_STREAM,
     INGEST,
     RAW_ROUTES,
     Front,
@@ -30,20 +42,25 @@ from gpuwarden_server.front import (
     RawRoute,
     document_raw_routes,
 )
+from gpuwarden_server.incidents.endpoints import incidents_router
 from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
-from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.endpoints import IngestHandler
 from gpuwarden_server.ingest.meters import IngestMeters
-from gpuwarden_server.ingest.ports import EventSink, VerdictReply, VerdictSource
+from gpuwarden_server.ingest.ports import EventSink, VerdictSource
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
 from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.judging.feature import Judging, JudgingParts
+from gpuwarden_server.learning.models import load_model
+from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.serving import bind_socket, make_server, serve
 from gpuwarden_server.store.database import Store, connect_store
 from gpuwarden_server.store.heartbeat import beat
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_server.webhooks.feature import Webhooks, make_webhooks
+from gpuwarden_verdict.policy.document import PolicyDocument
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.version import __version__
 
@@ -136,11 +153,16 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         base.store, base.state, base.sessions, base.clock, meters, settings.checkpoint_pass_s
     )
     base.board.add_probe("checkpoint", checkpointer.probe)
-    unjudged = _Unjudged()
-    service = _ingest(base, book, meters, unjudged, unjudged)
-    handlers: dict[RawRoute, RawHandler] = {INGEST: IngestHandler(base.ring, service, meters)}
-    parts: list[Part] = [_StorePart(base, book), checkpointer]
-    return _assemble(base, _routers(base), handlers, parts)
+    side = _verdict_side(base)
+    service = _ingest(base, book, meters, side.judging, side.judging.board)
+    handlers: dict[RawRoute, RawHandler] = {
+        INGEST: IngestHandler(base.ring, service, meters),
+        EXCLUSION_STREAM: ExclusionStream(side.hub, base.ring),
+    }
+    parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging]
+    if side.webhooks is not None:
+        parts.append(side.webhooks)
+    return _assemble(base, _routers(base, side), handlers, parts)
 
 
 def _foundation(settings: Settings, clock: Clock) -> Foundation:
@@ -199,24 +221,87 @@ def _ingest(
     )
 
 
-class _Unjudged:
-    """Stands where the judge will: takes events, has no verdict."""
+@dataclass(frozen=True, slots=True)
+class _VerdictSide:
+    """What judges and acts.
 
-    feed_id = ""
-    epoch = 0
+    Attributes:
+        judging: The judge.
+        hub: Readers of the exclusion feed.
+        webhooks: Delivery of facts, None where no endpoint is set.
+        scorer: The learnt score.
+        policy: Rules.
+    """
 
-    def events_stored(self, events: Sequence[StoredEvent]) -> None:
-        """Nobody judges yet."""
+    judging: Judging
+    hub: FeedHub
+    webhooks: Webhooks | None
+    scorer: Scorer
+    policy: PolicyDocument
 
-    def verdict_if_changed(self, node_id: str, marker: int | None) -> VerdictReply | None:
-        """Nobody judged."""
-        return None
+
+def _verdict_side(base: Foundation) -> _VerdictSide:
+    settings, registry = base.settings, base.meters.registry
+    mode = settings.mode if "mode" in settings.model_fields_set else None
+    policy = load_policy(settings.policy_file, mode)
+    secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
+    webhooks = make_webhooks(
+        settings.webhook_url,
+        secret,
+        settings.webhook_retry_s,
+        base.store.state,
+        base.clock,
+        registry,
+    )
+    hub = FeedHub(registry)
+    scorer = Scorer(load_model(settings.model_folder), registry)
+    judging = Judging(
+        JudgingParts(
+            state=base.store.state,
+            guarded=base.state,
+            directory=base.directory,
+            presences=base.sessions,
+            clock=base.clock,
+            policy=policy,
+            hub=hub,
+            risks=scorer,
+            facts=webhooks.outbox if webhooks is not None else None,
+            registry=registry,
+            sweep_interval_s=settings.sweep_interval_s,
+            silent_after_s=settings.silent_after_s,
+            stopping=base.stopping,
+        )
+    )
+    base.board.add_probe("judge", judging.probe)
+    base.board.add_note("model", lambda: scorer.trouble or None)
+    if webhooks is not None:
+        base.board.add_probe("webhooks", webhooks.probe)
+    return _VerdictSide(judging, hub, webhooks, scorer, policy)
 
 
-def _routers(base: Foundation) -> Iterable[APIRouter]:
+def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     """One line a feature."""
+    state, judging = base.store.state, side.judging
     yield health_router(base.board, base.meters)
-    yield access_router(base.ring, base.store.state)
+    yield access_router(base.ring, state)
+    yield incidents_router(state, judging)
+    yield decisions_router(state, judging)
+    yield exclusions_router(judging.board)
+    yield repair_router(base.directory, judging)
+    yield from api_routers(
+        ReadSources(
+            state=state,
+            guarded=base.state,
+            directory=base.directory,
+            board=judging.board,
+            facts=judging.facts,
+            troubles=judging.troubles,
+            policy=side.policy,
+            scorer=side.scorer,
+            clock=base.clock,
+        )
+    )
+    yield console_router()
 
 
 def _assemble(

@@ -68,6 +68,13 @@ class Settings(BaseSettings):
     webhook_secret: SecretStr | None = Field(
         default=None, description="Secret that signs webhooks, in Standard Webhooks' whsec_ form."
     )
+    webhook_retry_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Mean wait after a webhook's first failure, seconds; doubles up to an hour, "
+        "for a day.",
+    )
     keep_alive_s: int = Field(
         default=75,
         ge=75,

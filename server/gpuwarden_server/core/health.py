@@ -23,6 +23,7 @@ class HealthBoard:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._probes: dict[str, Probe] = {}
+        self._notes: dict[str, Probe] = {}
         self._lock = Lock()
         self._probed_at = float("-inf")
         self._reasons: dict[str, str] = {}
@@ -30,6 +31,15 @@ class HealthBoard:
     def add_probe(self, part: str, probe: Probe) -> None:
         """Register a part that must work for the server to be ready."""
         self._probes[part] = probe
+
+    def add_note(self, part: str, probe: Probe) -> None:
+        """Register a part without which the server works, with less; /readyz says what is less."""
+        self._notes[part] = probe
+
+    def notes(self) -> Mapping[str, str]:
+        """What works with less than it could, by part."""
+        answers = {part: probe() for part, probe in self._notes.items()}
+        return {part: why for part, why in answers.items() if why is not None}
 
     def reasons(self) -> Mapping[str, str]:
         """Why the server is not ready, by part; empty when it is."""
@@ -54,7 +64,8 @@ def health_router(board: HealthBoard, meters: Meters) -> APIRouter:
         reasons = board.reasons()
         if reasons:
             response.status_code = 503
-        return {"state": "not_ready" if reasons else "ready", "reasons": reasons}
+        state = "not_ready" if reasons else "ready"
+        return {"state": state, "reasons": reasons, "notes": board.notes()}
 
     @router.get("/metrics", summary="Prometheus metrics of the server itself")
     def metrics() -> Response:
