@@ -38,7 +38,8 @@ def configure_logging(form: LogForm, level: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        # Looked up at each line: who replaces sys.stderr gets the lines.
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(stream=sys.stderr, level=max(least, logging.WARNING), force=True)
