@@ -72,7 +72,7 @@ def build_sources(
     context = CollectorContext(settings, boot_id, started_at, positions, probe)
     collectors = [one for make in COLLECTORS if (one := make(context)) is not None]
     followers = [follower for found in FOLLOWERS if (follower := found(context)) is not None]
-    names = [one.name for one in (*collectors, *followers)]
+    names = [one.name for one in collectors] + [one.name for one in followers]
     if unknown := sorted(set(settings.collectors) - set(names)):
         raise ConfigError(
             f"GPUWARDEN_AGENT_COLLECTORS: no collector {', '.join(unknown)}; "

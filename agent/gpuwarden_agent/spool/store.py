@@ -244,7 +244,11 @@ class BatchStore:
     def release_pages(self) -> None:
         """Give unused pages back to the file system, some at a time."""
         if self._on_disk and self._number("PRAGMA freelist_count") > 256:
-            self._run("PRAGMA incremental_vacuum(256)").fetchall()
+            try:
+                # Not execute: that takes one step, and each step frees one page.
+                self._connection.executescript("PRAGMA incremental_vacuum(256)")
+            except sqlite3.DatabaseError as error:
+                raise _failure(error) from error
 
     def totals(self) -> dict[Stream, tuple[int, int]]:
         """Batches and bytes of each stream."""
