@@ -49,6 +49,14 @@ class NodeContext:
     gpus: Mapping[str, GpuIdentity] = field(default_factory=dict)
     recent: tuple[RecentEvent, ...] = ()
 
+    def lately(self, ref: EntityRef, at: float) -> tuple[Event, ...]:
+        """Recent events of an entity within CHAIN_S of `at` (epoch seconds), oldest first."""
+        return tuple(
+            past.event
+            for past in self.recent
+            if past.ref == ref and abs(past.event.observed_at - at) <= CHAIN_S
+        )
+
     def in_boot_grace(self, at: float) -> bool:
         """Whether `at` (epoch seconds) is within BOOT_GRACE_S after the boot."""
         return self.booted_at is not None and 0.0 <= at - self.booted_at < BOOT_GRACE_S

@@ -37,7 +37,8 @@ class EccUncorrectedDetector:
         changed_at = view.last_change_at(METRIC)
         with np.errstate(invalid="ignore"):
             recent = view.last_seen_at() - changed_at <= RECENT_S
-            mask = fresh(state, view, METRIC, fleet) & recent & (rise > _ROSE)
+            rose = (rise > _ROSE) & (view.last(METRIC) > 0)  # a reset to 0 is a change, not a rise
+            mask = fresh(state, view, METRIC, fleet) & recent & rose
         return [
             self._signal(ref, float(day[row]), float(changed_at[row]), fleet)
             for row, ref in hits(view, mask)

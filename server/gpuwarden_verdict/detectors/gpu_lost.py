@@ -6,7 +6,7 @@ from gpuwarden_kernel_log import Family
 from gpuwarden_verdict.context import NodeContext
 from gpuwarden_verdict.detectors.making import Weight, event_signal, where
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 
@@ -50,7 +50,7 @@ class GpuLostDetector:
 
     def _probed(self, event: Event, ref: EntityRef, node: NodeContext) -> Signal:
         probes = _probes(event)
-        sure = probes >= ENOUGH_PROBES or _told_by_kernel(ref, node)
+        sure = probes >= ENOUGH_PROBES or _told_by_kernel(event, ref, node)
         reason = event.attributes.get("reason", "lost")
         return event_signal(
             event,
@@ -61,10 +61,11 @@ class GpuLostDetector:
             fault_class=FaultClass.BUS,
             weight=_PROBED if sure else _PROBED_ONCE,
             sentence=f"{where(event, ref)} is gone ({reason}) at {probes} probes in a row",
+            plane=Plane.STRUCTURE,
         )
 
     def _logged(self, event: Event, ref: EntityRef, node: NodeContext) -> Signal:
-        sure = ref.kind is EntityKind.GPU and _told_by_probe(ref, node)
+        sure = ref.kind is EntityKind.GPU and _told_by_probe(event, ref, node)
         return event_signal(
             event,
             ref,
@@ -82,12 +83,12 @@ def _probes(event: Event) -> int:
     return probes if isinstance(probes, int) and not isinstance(probes, bool) else 1
 
 
-def _told_by_kernel(ref: EntityRef, node: NodeContext) -> bool:
+def _told_by_kernel(event: Event, ref: EntityRef, node: NodeContext) -> bool:
     return any(
-        past.ref == ref and (past.event.family == Family.GPU_LOST or past.event.xid == _BUS_XID)
-        for past in node.recent
+        past.family == Family.GPU_LOST or past.xid == _BUS_XID
+        for past in node.lately(ref, event.observed_at)
     )
 
 
-def _told_by_probe(ref: EntityRef, node: NodeContext) -> bool:
-    return any(past.ref == ref and past.event.kind is EventKind.GPU_LOST for past in node.recent)
+def _told_by_probe(event: Event, ref: EntityRef, node: NodeContext) -> bool:
+    return any(past.kind is EventKind.GPU_LOST for past in node.lately(ref, event.observed_at))

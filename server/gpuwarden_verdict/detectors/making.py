@@ -49,6 +49,7 @@ def event_signal(
     fault_class: FaultClass,
     weight: Weight,
     sentence: str,
+    plane: Plane = Plane.EVENTS,
     echo: bool = False,
     application_possible: bool = False,
 ) -> Signal:
@@ -61,7 +62,7 @@ def event_signal(
         fault_class=fault_class,
         score=weight.score,
         severity=weight.severity,
-        plane=Plane.EVENTS,
+        plane=plane,
         sentence=sentence,
         detector=detector,
         detector_version=version,

@@ -30,7 +30,8 @@ def fresh(state: FleetState, view: KindView, metric: str, fleet: FleetContext) -
     with np.errstate(invalid="ignore"):
         recent = view.lag_s(metric) <= FRESH_S
     heard: Bool = ~of_nodes(state, view, fleet.silent_nodes)
-    return heard & present & recent
+    heard &= present & recent
+    return heard
 
 
 def of_nodes(state: FleetState, view: KindView, node_ids: frozenset[str]) -> Bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwarden_kernel_log import RecoveryAction, stated_recovery_action
-from gpuwarden_verdict.context import CHAIN_S, NodeContext
+from gpuwarden_verdict.context import NodeContext
 from gpuwarden_verdict.detectors.buckets import recommended
 from gpuwarden_verdict.detectors.making import DAY_S, Weight, event_signal, parsed_line, where
 from gpuwarden_verdict.detectors.xid import RECOVERY_XID, read_xid
@@ -60,11 +60,10 @@ def stated_action(event: Event) -> RecoveryAction | None:
 
 def first_cause(event: Event, ref: EntityRef, node: NodeContext) -> FaultClass:
     """Class of the first cause on this entity within CHAIN_S before, UNKNOWN for none."""
-    for past in node.recent:
-        near = abs(event.observed_at - past.event.observed_at) <= CHAIN_S
-        if past.ref != ref or not near or past.event.xid in (None, RECOVERY_XID):
+    for past in node.lately(ref, event.observed_at):
+        if past.xid in (None, RECOVERY_XID):
             continue
-        xid = read_xid(past.event, node)
+        xid = read_xid(past, node)
         if not xid.echo and is_cause(xid.fault_class):
             return xid.fault_class
     return FaultClass.UNKNOWN

@@ -192,7 +192,7 @@ def _never_fatal_unknown(severity: Severity, bucket: str | None) -> Severity:
 
 
 def _remapped_near(event: Event, ref: EntityRef, node: NodeContext) -> bool:
-    return any(past.ref == ref and past.event.xid in _REMAP_CODES for past in node.recent)
+    return any(past.xid in _REMAP_CODES for past in node.lately(ref, event.observed_at))
 
 
 def _sentence(xid: XidReading, event: Event, ref: EntityRef) -> str:

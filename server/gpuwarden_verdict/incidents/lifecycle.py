@@ -36,7 +36,7 @@ from gpuwarden_verdict.incidents.moves import (
     retire,
 )
 from gpuwarden_verdict.incidents.storms import find_storms
-from gpuwarden_verdict.signals import Plane, Recovery, RecoveryKind, Signal
+from gpuwarden_verdict.signals import Recovery, RecoveryKind, Signal
 from gpuwarden_wire.metrics import EntityKind
 
 __all__ = [
@@ -251,8 +251,7 @@ def _chain(signal: Signal, siblings: Sequence[_Draft]) -> _Draft | None:
     Only a GPU's faults chain: on a node, things that have nothing to do with each other happen
     within seconds. Levels that a sweep reads are conditions of their own.
     """
-    chains = signal.plane is Plane.EVENTS or signal.echo
-    if signal.entity.kind is not EntityKind.GPU or not chains:
+    if signal.entity.kind is not EntityKind.GPU or not signal.event_ids:
         return None
     near = [
         (gap, n)
@@ -266,7 +265,7 @@ def _gap(signal: Signal, evidence: Sequence[EvidenceItem]) -> float:
     gaps = [
         min(abs(signal.observed_at - item.first_at), abs(signal.observed_at - item.last_at))
         for item in evidence
-        if not item.echo and (item.plane is Plane.EVENTS or item.fault_class is FaultClass.UNKNOWN)
+        if not item.echo and (item.event_ids or item.fault_class is FaultClass.UNKNOWN)
     ]
     return min(gaps, default=float("inf"))
 
