@@ -20,8 +20,6 @@ from gpuwarden_wire.registry import metrics_of
 from tests.builders import nvml
 from tests.builders.nvml import GIB, NodeScenario, StubbedNode, stubbed_node
 
-pytestmark = pytest.mark.serial
-
 Start = Callable[..., StubbedNode]
 GPU_METRICS = {metric.name for metric in metrics_of(EntityKind.GPU)}
 NVLINK = {"gpu_nvlinks_active", "gpu_nvlinks_inactive", "gpu_nvlink_errors_total"}

@@ -28,8 +28,6 @@ from tests.builders.nvml import (
     wait_until,
 )
 
-pytestmark = pytest.mark.serial
-
 Start = Callable[..., StubbedNode]
 QUICK = {"call_deadline_s": 0.2, "stuck_after_s": 0.8}
 POWER = "nvmlDeviceGetPowerUsage"
@@ -215,13 +213,13 @@ def test_starts_back_off_while_the_child_does_not_live(start: Start) -> None:
     scenario.rules.append("fail nvmlInitWithFlags 9")
     node = start(scenario, restart_after_s=0.1)
     seen: set[int] = set()
-    deadline = time.monotonic() + 1.5
+    deadline = time.monotonic() + 0.65
     while time.monotonic() < deadline:
         assert trouble_of(node) == "nvml_driver_not_loaded"
         seen.update(child_pids())
         time.sleep(0.01)
-    # 0.1, 0.2, 0.4, 0.8 s: four starts, five where the machine is quick.
-    assert len(seen) <= 5
+    # Starts at 0, 0.1, 0.3 s and not before 0.7 s, each plus what starting takes.
+    assert len(seen) <= 3
     node.scenario.change(lambda n: n.rules.clear())
     assert len(collected_again(node).rows[EntityKind.GPU]) == 1
 

@@ -137,12 +137,13 @@ class NvmlProbeProcess:
     def close(self) -> None:
         """Ask the child to end and wait a moment; one inside a call is left to end by itself."""
         with self._changed:
-            self._closed = True
             child = self._child
+            self._closed = True
             if child is None or child.ended:
                 return
+            stuck = self._condition_of(child).state is ProbeState.STUCK
             self._ask_to_end(child)
-            self._changed.wait_for(lambda: child.ended, _END_PATIENCE_S)
+            self._changed.wait_for(lambda: child.ended, 0.0 if stuck else _END_PATIENCE_S)
 
     # Everything below runs with the lock held, `_follow` and `_take` excepted.
 
@@ -261,10 +262,15 @@ class NvmlProbeProcess:
         self._pause_s = min(2 * self._pause_s, self._settings.restart_at_most_s)
 
     def _hopeless(self, child: _Child) -> bool:
-        """Waiting on for the answer makes no sense."""
+        """Waiting on for the answer makes no sense: the thread that would give it is held up."""
         if child.asked == 0 and child.ready is not None:
             return False
-        return self._condition().state in (ProbeState.STUCK, ProbeState.STOPPED)
+        stopped = self._condition().state is ProbeState.STOPPED
+        return stopped or self._is_stuck(self._seen[Slot.POLL], monotonic())
+
+    def _is_stuck(self, look: _Look, now: float) -> bool:
+        age_s = now - look.flight.since if look.flight.call else 0.0
+        return age_s >= self._settings.stuck_after_s and look.steady_s >= self._confirm_s()
 
     def _condition(self) -> ProbeCondition:
         child = self._child
@@ -272,6 +278,9 @@ class NvmlProbeProcess:
             return ProbeCondition(ProbeState.CLOSED)
         if child is None or child.ended:
             return self._ended
+        return self._condition_of(child)
+
+    def _condition_of(self, child: _Child) -> ProbeCondition:
         now = monotonic()
         stopped = process_state(child.process.pid) in (
             "T",
@@ -284,7 +293,7 @@ class NvmlProbeProcess:
             mend = f"Continue it: kill -CONT {child.process.pid}"
             state, reason = ProbeState.STOPPED, "nvml_child_stopped"
         else:
-            state, reason, mend = self._judge(child, look, age_s)
+            state, reason, mend = self._judge(child, look)
         return ProbeCondition(
             state, flight.call, flight.gpu_uuid, age_s, flight.number, reason, mend
         )
@@ -305,14 +314,14 @@ class NvmlProbeProcess:
         poll_since = poll.flight.since if poll.flight.call else now
         return events if events.flight.call and events.flight.since < poll_since else poll
 
-    def _judge(self, child: _Child, look: _Look, age_s: float) -> tuple[ProbeState, str, str]:
-        steady = look.steady_s >= self._confirm_s()
-        if look.flight.call and age_s >= self._settings.stuck_after_s and steady:
+    def _judge(self, child: _Child, look: _Look) -> tuple[ProbeState, str, str]:
+        now = monotonic()
+        if self._is_stuck(look, now):
             return ProbeState.STUCK, "driver_stuck", "Look for blocked tasks in the kernel log"
         waiting_since = child.asked_at if child.ready is not None else child.started_at
         waiting = child.asked != 0 or child.ready is None
-        overdue = waiting and monotonic() - waiting_since >= self._settings.call_deadline_s
-        if overdue and not look.flight.call and steady:
+        overdue = waiting and now - waiting_since >= self._settings.call_deadline_s
+        if overdue and not look.flight.call and look.steady_s >= self._confirm_s():
             mend = f"Look what process {child.process.pid} waits for"
             return ProbeState.STOPPED, "nvml_child_silent", mend
         if child.ready is None:
