@@ -57,12 +57,14 @@ class LogFileReader:
         """Lines that are there, of one chunk of 64 KiB; waits for the first."""
         deadline = time.monotonic() + timeout_s
         while True:
-            if lines := self._read_chunk():
+            lines = self._read_chunk()
+            if lines:
                 return lines
             left = deadline - time.monotonic()
-            if left <= 0:
+            if lines is None and left <= 0:
                 return []
-            time.sleep(min(_POLL_S, left))
+            if lines is None:
+                time.sleep(min(_POLL_S, left))
 
     def mark(self) -> FileMark:
         """The position behind the last whole line."""
@@ -133,7 +135,8 @@ class LogFileReader:
 
     # going on
 
-    def _read_chunk(self) -> list[KernelLine]:
+    def _read_chunk(self) -> list[KernelLine] | None:
+        """Lines of the next chunk, none where it holds no line's end; None at the end of the file."""
         chunk = os.pread(self._descriptor, _CHUNK_BYTES, self._offset)
         if chunk:
             return self._split(chunk)
@@ -175,13 +178,13 @@ class LogFileReader:
         self._generation += 1
         self._backlog_end = 0
 
-    def _follow_rotation(self) -> list[KernelLine]:
+    def _follow_rotation(self) -> list[KernelLine] | None:
         try:
             found = self._path.stat()
         except FileNotFoundError:
-            return []  # between rename and create
+            return None  # between rename and create
         if (found.st_dev, found.st_ino) == (self._device, self._inode):
-            return []
+            return None
         successor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         last = self._partial
         lines = [self._line(self._offset - len(last), last)] if last else []

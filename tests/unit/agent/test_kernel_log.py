@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuwarden_agent.collectors.contract import CollectorError
+from gpuwarden_agent.collectors.kernel_log import (
+    KernelLogFollower,
+    Position,
+    disk_entity,
+    nic_entity,
+)
+from gpuwarden_agent.collectors.kernel_merge import MAX_OPEN, WINDOW_S, RepeatMerger
+from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.metrics import EntityKind
+from tests.builders.agent import BOOT, XID_79, event
+from tests.fakes.waiting import wait_for
+
+
+class Positions:
+    """A position store that keeps everything, and can lose what a crash would."""
+
+    def __init__(self) -> None:
+        self.content: bytes | None = None
+        self.events: list[Event] = []
+
+    def load_position(self, follower: str) -> bytes | None:
+        return self.content
+
+    def commit_position(self, follower: str, position: bytes, events: Sequence[Event]) -> None:
+        self.content = position
+        self.events += events
+
+
+class Running:
+    """A follower in a thread."""
+
+    def __init__(self, path: Path, positions: Positions, sys_root: Path | None = None) -> None:
+        self.positions = positions
+        self.emitted: list[Event] = []
+        self._stop = threading.Event()
+        self.follower = KernelLogFollower(
+            path, sys_root or path.parent / "sys", BOOT, 1_700_000_000.0, positions, 1_000_000
+        )
+        self._thread = threading.Thread(
+            target=self.follower.follow, args=(self.emitted.extend, self._stop), daemon=True
+        )
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        wait_for(lambda: self.positions.content)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(5)
+        assert not self._thread.is_alive()
+
+    def until(self, enough: Callable[[list[Event]], bool]) -> list[Event]:
+        wait_for(lambda: enough(self.positions.events), what=str(self.positions.events)[-500:])
+        return self.positions.events
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "kern.log"
+    found.write_text("")
+    return found
+
+
+def append(path: Path, *lines: str) -> None:
+    with path.open("a") as file:
+        file.write("".join(line + "\n" for line in lines))
+
+
+def test_a_line_becomes_an_event_with_all_that_it_says(path: Path) -> None:
+    with Running(path, Positions()) as run:
+        append(path, XID_79)
+        found = run.until(lambda events: len(events) == 1)[0]
+    assert (found.kind, found.family, found.xid) == (EventKind.KERNEL_LOG, "xid", 79)
+    assert (found.entity_kind, found.entity) == (EntityKind.GPU, "")
+    assert found.pci_bus_id == "0000:3b:00.0"
+    assert found.severity == "critical"
+    assert found.text == XID_79
+    assert not found.backlog
+    assert found.attributes["acts_alone"] is True
+
+
+def test_benign_lines_give_nothing(path: Path) -> None:
+    with Running(path, Positions()) as run:
+        append(path, "usb 1-1: new high-speed USB device", "", "EXT4-fs (vda): mounted", XID_79)
+        assert len(run.until(lambda events: len(events) >= 1)) == 1
+
+
+def test_repeats_are_one_event_with_a_count_and_the_first_goes_at_once(path: Path) -> None:
+    with Running(path, Positions()) as run:
+        append(path, *[XID_79] * 4, XID_79.replace("79", "48"))
+        found = list(run.until(lambda events: len(events) == 2))
+        assert [(e.xid, e.count) for e in found] == [(79, 1), (48, 1)]
+    rest = run.positions.events[2:]
+    assert [(e.xid, e.count) for e in rest] == [(79, 3)]
+    assert rest[0].id not in {e.id for e in found}
+
+
+def test_after_a_crash_nothing_is_lost_and_nothing_doubled(path: Path) -> None:
+    positions = Positions()
+    with Running(path, positions) as run:
+        append(path, *[XID_79] * 3)
+        run.until(lambda events: len(events) == 1)
+        append(path, XID_79.replace("3b", "3c"))
+        run.until(lambda events: len(events) == 2)
+        crashed = Positions()
+        crashed.content, crashed.events = positions.content, list(positions.events)
+    append(path, XID_79.replace("3b", "3d"))
+    with Running(path, crashed) as run:
+        found = run.until(lambda events: len(events) == 4)
+    counts = {(e.pci_bus_id, e.count) for e in found}
+    assert counts == {
+        ("0000:3b:00.0", 1),
+        ("0000:3b:00.0", 2),
+        ("0000:3c:00.0", 1),
+        ("0000:3d:00.0", 1),
+    }
+    assert [e.backlog for e in found if e.pci_bus_id == "0000:3d:00.0"] == [True]
+    assert len({e.id for e in found}) == 4
+
+
+def test_an_old_stamp_makes_a_line_backlog_whenever_it_was_written(path: Path) -> None:
+    with Running(path, Positions()) as run:
+        append(path, f"2020-01-21T04:41:44.28Z node kernel: {XID_79}")
+        found = run.until(lambda events: len(events) == 1)[0]
+    assert found.backlog
+    assert found.observed_at == pytest.approx(1579581704.28)
+
+
+def test_the_driver_version_comes_from_sysfs(path: Path, tmp_path: Path) -> None:
+    module = tmp_path / "sys" / "module" / "nvidia"
+    module.mkdir(parents=True)
+    (module / "version").write_text("570.124.06\n")
+    follower = KernelLogFollower(path, tmp_path / "sys", BOOT, 0.0, Positions(), 1_000_000)
+    follower._refresh_context()
+    assert follower._context.driver_version == "570.124.06"
+
+
+def test_a_storm_of_100_000_lines_keeps_every_kind_within_bounded_memory(path: Path) -> None:
+    storm = [XID_79] * 99_000
+    for number in range(1_000):
+        storm[number * 99] = XID_79.replace("GPU has", f"GPU {number} has")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with Running(path, Positions()) as run:
+        append(path, *storm)
+        kinds = [f"GPU {number} has" for number in range(1_000)]
+        run.until(lambda events: sum(e.count for e in events) + _pending(run) >= 99_000)
+    texts = {e.text for e in run.positions.events}
+    assert all(any(kind in text for text in texts) for kind in kinds[::50])
+    assert len(texts) == 1_001
+    assert sum(e.count for e in run.positions.events) == 99_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000  # KiB
+
+
+def _pending(run: Running) -> int:
+    content = run.positions.content
+    position = msgspec.json.decode(content or b"", type=Position)
+    return sum(e.count for e in position.pending)
+
+
+def test_a_missing_log_says_what_to_do(tmp_path: Path) -> None:
+    follower = KernelLogFollower(tmp_path / "none", tmp_path, BOOT, 0.0, Positions(), 1_000_000)
+    with pytest.raises(CollectorError) as caught:
+        follower.follow(lambda events: None, threading.Event())
+    assert caught.value.reason == "no_such_file"
+    assert str(tmp_path / "none") in caught.value.mend
+
+
+def test_a_spoilt_position_starts_anew(path: Path) -> None:
+    positions = Positions()
+    positions.content = b"{spoilt"
+    append(path, XID_79)
+    with Running(path, positions) as run:
+        assert run.until(lambda events: len(events) == 1)[0].backlog
+
+
+def test_lines_name_ports_and_disks_as_the_wire_does() -> None:
+    assert nic_entity("eth2", "mlx5_core 0000:3b:00.0 eth2: Link down") == "eth2"
+    assert nic_entity("mlx5_1", "mlx5_1: Port: 2 Link DOWN") == "mlx5_1/2"
+    assert nic_entity("mlx5_1", "infiniband mlx5_1: fatal") == "mlx5_1/1"
+    assert disk_entity("nvme0") == "nvme0n1"
+    assert disk_entity("nvme0n1") == "nvme0n1"
+    assert disk_entity("nvme0n1p2") == "nvme0n1"
+    assert disk_entity("sda1") == "sda"
+    assert disk_entity("sdaa") == "sdaa"
+
+
+class TestRepeatMerger:
+    def test_a_window_closes_after_five_seconds(self) -> None:
+        merger = RepeatMerger()
+        assert merger.take(_at(0, "a"), 0.0) == [_at(0, "a")]
+        assert merger.take(_at(1, "a"), 1.0) == []
+        assert merger.due(4.9) == []
+        assert [(e.id, e.count) for e in merger.due(WINDOW_S)] == [(_at(1, "a").id, 1)]
+        assert merger.due(100.0) == []
+
+    def test_a_repeat_after_the_window_is_an_event_of_its_own(self) -> None:
+        merger = RepeatMerger()
+        merger.take(_at(0, "a"), 0.0)
+        merger.take(_at(1, "a"), 0.0)
+        out = merger.take(_at(6, "a"), 0.0)  # a backlog: read at once, written 6 s later
+        assert [(e.id, e.count) for e in out] == [(_at(1, "a").id, 1), (_at(6, "a").id, 1)]
+
+    def test_messages_differ_by_address_text_and_code(self) -> None:
+        merger = RepeatMerger()
+        kinds = [
+            _at(0, "a"),
+            _at(1, "b"),
+            _at(2, "a", xid=79),
+            _at(3, "a", xid=48),
+            _at(4, "a", pci_bus_id="0000:3b:00.0"),
+        ]
+        assert [e for kind in kinds for e in merger.take(kind, 0.0)] == kinds
+
+    def test_too_many_open_windows_close_the_oldest_and_lose_no_count(self) -> None:
+        merger = RepeatMerger()
+        out = [*merger.take(_at(0, "first"), 0.0), *merger.take(_at(1, "first"), 0.0)]
+        for number in range(MAX_OPEN + 5):
+            out += merger.take(_at(2, f"other {number}"), 0.0)
+        out += merger.rest()
+        assert sum(e.count for e in out) == MAX_OPEN + 7
+        assert merger.pending() == ()
+
+
+def _at(second: int, text: str, **fields: object) -> Event:
+    return event(second, text=text, family="xid", **fields)
