@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
@@ -29,6 +29,7 @@ from gpuwarden_server.incidents.schemas import ReasonBody
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.exclusions import Scope, host_lines, slurm_line
+from gpuwarden_verdict.policy.document import Decision
 from gpuwarden_wire.metrics import EntityKind
 
 _Phase = Literal["proposed", "in_force", "revoked", "expired", "lifted", "held_back", "live"]
@@ -96,22 +97,29 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
 
     @router.get("/{decision_id}", summary="One decision, its history and what it was made from")
     def read_decision(decision_id: str) -> DecisionDetailView:
+        decision, snapshot = require(decision_id)
         with state.read() as connection:
-            found = repository.read_one(connection, decision_id)
             moves = repository.read_moves(connection, decision_id)
-        if found is None:
-            raise ProblemError(
-                404, "not_found", f"no decision {decision_id!r}", "See GET /v1/decisions."
-            )
-        return decision_detail(found[0], moves, found[1])
+        return decision_detail(decision, moves, snapshot)
 
     @router.post("/{decision_id}/revoke", summary="End it and acquit what it stood on")
     def revoke(decision_id: str, body: ReasonBody, caller: Caller) -> DecisionView:
+        require(decision_id)
         return decision_view(desk.revoke(decision_id, _author(caller, body)))
 
     @router.post("/{decision_id}/approve", summary="Bring waiting advice into force")
     def approve(decision_id: str, body: ReasonBody, caller: Caller) -> DecisionView:
+        require(decision_id)
         return decision_view(desk.approve(decision_id, _author(caller, body)))
+
+    def require(decision_id: str) -> tuple[Decision, dict[str, Any]]:
+        with state.read() as connection:
+            found = repository.read_one(connection, decision_id)
+        if found is None:
+            raise ProblemError(
+                404, "not_found", f"no decision {decision_id!r}", "See GET /v1/decisions."
+            )
+        return found
 
     return router
 

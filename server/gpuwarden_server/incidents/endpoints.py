@@ -21,6 +21,7 @@ from gpuwarden_server.incidents.schemas import (
     incident_view,
 )
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.incidents.domain import Incident
 
 _Phase = Literal["open", "acknowledged", "mitigated", "resolved", "live"]
 
@@ -49,18 +50,24 @@ def incidents_router(state: Database, desk: IncidentDesk) -> APIRouter:
 
     @router.get("/{incident_id}", summary="One incident with its history")
     def read_incident(incident_id: str) -> IncidentDetailView:
+        incident = require(incident_id)
         with state.read() as connection:
-            incident = repository.read_one(connection, incident_id)
             moves = repository.read_moves(connection, incident_id)
-        if incident is None:
-            raise ProblemError(
-                404, "not_found", f"no incident {incident_id!r}", "See GET /v1/incidents."
-            )
         return incident_detail(incident, moves)
 
     @router.post("/{incident_id}/acknowledge", summary="Say that a person has seen it")
     def acknowledge(incident_id: str, body: ReasonBody, caller: Caller) -> IncidentView:
+        require(incident_id)
         incident = desk.acknowledge(incident_id, caller.name, caller.key_id, body.reason)
         return incident_view(incident)
+
+    def require(incident_id: str) -> Incident:
+        with state.read() as connection:
+            incident = repository.read_one(connection, incident_id)
+        if incident is None:
+            raise ProblemError(
+                404, "not_found", f"no incident {incident_id!r}", "See GET /v1/incidents."
+            )
+        return incident
 
     return router

@@ -213,6 +213,6 @@ def _not_live(what: str, wanted: str) -> ProblemError:
     return ProblemError(
         409,
         "not_live",
-        f"no live {what} {wanted!r}: it has ended, or was never there",
+        f"{what} {wanted!r} has ended",
         f"See GET /v1/{what}s?phase=live.",
     )

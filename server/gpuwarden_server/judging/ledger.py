@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import OperationalError
 
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.access.repository import record_audit
@@ -55,7 +55,7 @@ class Committed:
 
     Attributes:
         outcomes: Those that were taken.
-        refused: Targets whose rows the database refused, with the reason.
+        refused: Targets whose rows could not be written, with the reason.
         feed: The feed afterwards.
         change: How the feed moved, None where it did not.
     """
@@ -119,8 +119,10 @@ class Ledger:
             try:
                 with connection.begin_nested():
                     self._write_outcome(connection, outcome)
-            except IntegrityError as error:
-                refused.append((outcome, str(error.orig)))
+            except OperationalError:
+                raise  # the file, not the outcome: the whole pass is tried again
+            except Exception as error:  # noqa: BLE001 - worker "judge": one target must not stop the rest
+                refused.append((outcome, repr(error)))
                 continue
             taken.append(outcome)
         feed, change = self._next_feed(taken, judgement.at)
