@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +56,7 @@ from gpuwarden_server.learning.models import load_model
 from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.serving import bind_socket, make_server, serve
 from gpuwarden_server.store.database import Store, connect_store
+from gpuwarden_server.store.folder import FolderLock, check_folder_free
 from gpuwarden_server.store.heartbeat import beat
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed
@@ -117,10 +118,12 @@ class _StorePart:
     def __init__(self, base: Foundation, book: SchemaBook) -> None:
         self._base = base
         self._book = book
+        self._lock = FolderLock(base.settings.state_folder)
 
     async def start(self) -> None:
         """Start the writers; at the very first start, make the admin key and show it; restore."""
         base = self._base
+        self._lock.acquire()
         base.store.start()
         given = base.settings.admin_key.get_secret_value() if base.settings.admin_key else None
         now = base.clock.now()
@@ -138,6 +141,7 @@ class _StorePart:
         """Write what is queued and close both files."""
         await asyncio.to_thread(self._base.store.close)
         self._base.state.close()
+        self._lock.release()
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
@@ -348,13 +352,16 @@ def run_server(settings: Settings) -> int:
         do not allow a start (the reason and the mend stand on stderr).
     """
     configure_logging(settings.log_form, settings.log_level)
-    try:
-        listener = bind_socket(settings)
-        app = create_app(settings)
-    except StartError as error:
-        _log.error("cannot_start", reason=str(error))
-        return 2
-    return 0 if serve(make_server(app, settings, app.state.base.stopping.set), listener) else 1
+    with ExitStack() as opened:
+        try:
+            listener = opened.enter_context(bind_socket(settings))
+            app = create_app(settings)
+            check_folder_free(settings.state_folder)
+        except StartError as error:
+            _log.error("cannot_start", reason=str(error))
+            return 2
+        server = make_server(app, settings, app.state.base.stopping.set)
+        return 0 if serve(server, listener) else 1
 
 
 def run_migration(settings: Settings) -> int:

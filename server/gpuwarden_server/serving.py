@@ -89,7 +89,7 @@ def serve(server: uvicorn.Server, listener: socket.socket) -> bool:
 
     Args:
         server: From `make_server`.
-        listener: Bound socket; closed at the end.
+        listener: Bound socket.
 
     Returns:
         True where the app had started.
@@ -97,7 +97,7 @@ def serve(server: uvicorn.Server, listener: socket.socket) -> bool:
     _absorb_signals()
     _log.info("listening", url=url_of(listener))
     # uvicorn leaves by SystemExit where the app fails to start; it has logged why.
-    with listener, contextlib.suppress(SystemExit):
+    with contextlib.suppress(SystemExit):
         server.run(sockets=[listener])
     return server.started
 

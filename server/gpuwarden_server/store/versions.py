@@ -6,7 +6,8 @@ its own short list of steps, counted in `PRAGMA user_version`; the two never nee
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -19,34 +20,54 @@ from sqlalchemy.exc import DatabaseError
 from gpuwarden_server.core.errors import StoreError
 from gpuwarden_server.store.database import HISTORY_FILE, STATE_FILE
 from gpuwarden_server.store.engines import Synchronous, writing_engine
+from gpuwarden_server.store.folder import check_folder_free
 from gpuwarden_server.store.schema import HISTORY
 
 MIGRATE_COMMAND = "gpuwarden server --migrate"
 HISTORY_VERSION = 1
-_Work = Callable[[Path, Engine], None]
 
 
-def prepare_store(folder: Path) -> None:
+def prepare_store(folder: Path, migrations: Path | None = None) -> None:
     """Make the folder and fresh files; check the versions of files that exist.
+
+    Args:
+        folder: State folder.
+        migrations: Folder of migrations, None for the shipped one.
 
     Raises:
         StoreError: The folder cannot be used, a file is no database, or its version is not the
             code's; names the mend.
     """
     _make_folder(folder)
-    _on_file(folder / STATE_FILE, Synchronous.FULL, _prepare_state)
-    _on_file(folder / HISTORY_FILE, Synchronous.NORMAL, _prepare_history)
+    script = _Script(migrations)
+    with _state_engine(folder) as engine:
+        found = _revision_of(engine)
+        if found is None:
+            script.upgrade(engine)
+        elif found != script.head:
+            raise script.refusal(folder / STATE_FILE, found)
+    _prepare_history(folder / HISTORY_FILE)
 
 
-def migrate_store(folder: Path) -> None:
+def migrate_store(folder: Path, migrations: Path | None = None) -> None:
     """Bring older files to the code's version; fresh ones are made.
 
+    Args:
+        folder: State folder.
+        migrations: Folder of migrations, None for the shipped one.
+
     Raises:
-        StoreError: A file is of a newer version, or no database.
+        StoreError: A file is of a newer version, or no database, or a server works on it.
     """
     _make_folder(folder)
-    _on_file(folder / STATE_FILE, Synchronous.FULL, _migrate_state)
-    _on_file(folder / HISTORY_FILE, Synchronous.NORMAL, _prepare_history)
+    check_folder_free(folder)
+    script = _Script(migrations)
+    with _state_engine(folder) as engine:
+        found = _revision_of(engine)
+        if found is not None and found not in script.known:
+            raise script.refusal(folder / STATE_FILE, found)
+        script.upgrade(engine)
+    _prepare_history(folder / HISTORY_FILE)
 
 
 def migrations_folder() -> Path:
@@ -62,12 +83,42 @@ def migrations_folder() -> Path:
     raise StoreError("the database migrations are missing", "Install gpuwarden again.")
 
 
-def alembic_config(connection: Connection | None = None) -> Config:
-    """Alembic's configuration; works on `connection` where one is given."""
+def alembic_config(connection: Connection | None = None, folder: Path | None = None) -> Config:
+    """Alembic's configuration over the shipped migrations, or those in `folder`.
+
+    Works on `connection` where one is given.
+    """
     config = Config()
-    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    place = str(folder or migrations_folder())
+    config.set_main_option("script_location", place.replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
+
+
+class _Script:
+    """The migrations of one folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        script = ScriptDirectory.from_config(alembic_config(folder=folder))
+        self.head = script.get_current_head()
+        self.known = {step.revision for step in script.walk_revisions()}
+
+    def upgrade(self, engine: Engine) -> None:
+        with engine.begin() as connection:
+            command.upgrade(alembic_config(connection, self._folder), "head")
+
+    def refusal(self, path: Path, found: str) -> StoreError:
+        if found in self.known:
+            return StoreError(
+                f"{path} has schema version {found}, older than this gpuwarden's {self.head}",
+                f"Back the folder up, then run `{MIGRATE_COMMAND}`.",
+            )
+        return StoreError(
+            f"{path} has schema version {found}, which this gpuwarden ({self.head}) does not "
+            "know: it was written by a newer one",
+            "Install that version or a newer one: pip install --upgrade 'gpuwarden[server]'.",
+        )
 
 
 def _make_folder(folder: Path) -> None:
@@ -80,10 +131,15 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _on_file(path: Path, synchronous: Synchronous, work: _Work) -> None:
+def _state_engine(folder: Path) -> AbstractContextManager[Engine]:
+    return _engine_of(folder / STATE_FILE, Synchronous.FULL)
+
+
+@contextmanager
+def _engine_of(path: Path, synchronous: Synchronous) -> Iterator[Engine]:
     engine = writing_engine(path, synchronous)
     try:
-        work(path, engine)
+        yield engine
     except DatabaseError as error:
         raise StoreError(
             f"cannot use {path}: {error.orig}",
@@ -93,52 +149,13 @@ def _on_file(path: Path, synchronous: Synchronous, work: _Work) -> None:
         engine.dispose()
 
 
-def _prepare_state(path: Path, engine: Engine) -> None:
-    found, head = _revisions(engine)
-    if found is None:
-        _upgrade(engine)
-    elif found != head:
-        raise _refusal(path, found, head)
-
-
-def _migrate_state(path: Path, engine: Engine) -> None:
-    found, head = _revisions(engine)
-    if found is not None and found not in _known_revisions():
-        raise _refusal(path, found, head)
-    _upgrade(engine)
-
-
-def _revisions(engine: Engine) -> tuple[str | None, str | None]:
+def _revision_of(engine: Engine) -> str | None:
     with engine.connect() as connection:
-        found = MigrationContext.configure(connection).get_current_revision()
-    return found, ScriptDirectory.from_config(alembic_config()).get_current_head()
+        return MigrationContext.configure(connection).get_current_revision()
 
 
-def _known_revisions() -> set[str]:
-    scripts = ScriptDirectory.from_config(alembic_config())
-    return {script.revision for script in scripts.walk_revisions()}
-
-
-def _upgrade(engine: Engine) -> None:
-    with engine.begin() as connection:
-        command.upgrade(alembic_config(connection), "head")
-
-
-def _refusal(path: Path, found: str, head: str | None) -> StoreError:
-    if found in _known_revisions():
-        return StoreError(
-            f"{path} has schema version {found}, older than this gpuwarden's {head}",
-            f"Back the folder up, then run `{MIGRATE_COMMAND}`.",
-        )
-    return StoreError(
-        f"{path} has schema version {found}, which this gpuwarden ({head}) does not know: it was "
-        "written by a newer one",
-        "Install that version or a newer one: pip install --upgrade 'gpuwarden[server]'.",
-    )
-
-
-def _prepare_history(path: Path, engine: Engine) -> None:
-    with engine.begin() as connection:
+def _prepare_history(path: Path) -> None:
+    with _engine_of(path, Synchronous.NORMAL) as engine, engine.begin() as connection:
         found = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
         if found == 0:
             HISTORY.create_all(connection)

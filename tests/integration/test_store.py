@@ -1,0 +1,197 @@
+"""The writer and the files, on real SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
+
+from gpuwarden_server.app import run_migration, run_server
+from gpuwarden_server.core.errors import StoreError
+from gpuwarden_server.store.database import Database
+from gpuwarden_server.store.engines import Synchronous, reading_engine, writing_engine
+from gpuwarden_server.store.versions import migrate_store, prepare_store
+from gpuwarden_server.store.writer import WriteFailed, Writer
+from tests.builders.server import make_settings, running_server
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    path = tmp_path / "some.db"
+    engine = writing_engine(path, Synchronous.FULL)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE t (n INTEGER PRIMARY KEY)"))
+    made = Database(path, Writer("some", engine, 0.02), reading_engine(path))
+    made.writer.start()
+    yield made
+    made.close()
+
+
+def count(database: Database) -> int:
+    with database.read() as connection:
+        return int(connection.execute(text("SELECT count(*) FROM t")).scalar_one())
+
+
+def insert(database: Database, number: int) -> Future[int]:
+    def run(connection: Connection) -> int:
+        connection.execute(text("INSERT INTO t VALUES (:n)"), {"n": number})
+        return number
+
+    return database.writer.submit(run)
+
+
+def test_a_result_comes_after_its_commit(database: Database) -> None:
+    assert insert(database, 1).result(5) == 1
+    assert count(database) == 1
+
+
+def test_one_that_fails_undoes_itself_only(database: Database) -> None:
+    hold = threading.Event()
+    database.writer.submit(lambda connection: hold.wait(5))
+    writes = [insert(database, n) for n in (1, 2, 2, 3)]
+    hold.set()
+    assert [writes[i].result(5) for i in (0, 1, 3)] == [1, 2, 3]
+    with pytest.raises(Exception, match="UNIQUE constraint"):
+        writes[2].result(5)
+    assert count(database) == 3
+
+
+def test_writes_that_wait_together_share_a_commit(database: Database) -> None:
+    hold = threading.Event()
+    database.writer.submit(lambda connection: hold.wait(5))
+    threading.Timer(0.05, hold.set).start()
+    writes = [insert(database, n) for n in range(500)]
+    started = time.monotonic()
+    for write in writes:
+        write.result(10)
+    assert count(database) == 500
+    # One commit each would sync 500 times; a group takes what 20 ms let in.
+    assert time.monotonic() - started < 5
+
+
+def test_a_lost_group_fails_every_future(database: Database) -> None:
+    _lower_patience(database)
+    blocker = sqlite3.connect(database.path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    write = insert(database, 1)
+    with pytest.raises(WriteFailed, match="locked"):
+        write.result(15)
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    assert insert(database, 2).result(10) == 2
+    assert database.writer.alive
+
+
+def _lower_patience(database: Database) -> None:
+    """50 ms instead of 5 s."""
+
+    def run(connection: Connection) -> None:
+        connection.exec_driver_sql("PRAGMA busy_timeout=50")
+
+    database.writer.call(run)
+
+
+def test_a_closed_writer_refuses(database: Database) -> None:
+    last = insert(database, 1)
+    database.writer.close()
+    assert last.result(1) == 1
+    with pytest.raises(WriteFailed, match="closed"):
+        insert(database, 2).result(1)
+
+
+def test_readers_cannot_write_and_do_not_wait_for_the_writer(database: Database) -> None:
+    hold = threading.Event()
+
+    def slow(connection: Connection) -> None:
+        connection.execute(text("INSERT INTO t VALUES (9)"))
+        hold.wait(5)
+
+    write = database.writer.submit(slow)
+    assert count(database) == 0
+    hold.set()
+    write.result(5)
+    assert count(database) == 1
+    with (
+        database.readers.connect() as connection,
+        pytest.raises(OperationalError, match="readonly"),
+    ):
+        connection.execute(text("INSERT INTO t VALUES (10)"))
+
+
+def test_the_files_are_set_up_as_designed(tmp_path: Path) -> None:
+    prepare_store(tmp_path)
+    for synchronous, number in ((Synchronous.FULL, 2), (Synchronous.NORMAL, 1)):
+        engine = writing_engine(tmp_path / "state.db", synchronous)
+        with engine.connect() as connection:
+            found = {
+                name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            }
+        engine.dispose()
+        assert found == {
+            "journal_mode": "wal",
+            "synchronous": number,
+            "foreign_keys": 1,
+            "busy_timeout": 5000,
+        }
+
+
+def test_the_state_folder_is_the_owners_alone(tmp_path: Path) -> None:
+    prepare_store(tmp_path / "state")
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_newer_database_is_refused_with_the_mend(tmp_path: Path) -> None:
+    prepare_store(tmp_path)
+    _set_revision(tmp_path, "9999")
+    for opening in (prepare_store, migrate_store):
+        with pytest.raises(StoreError, match=r"9999.*newer.*pip install --upgrade"):
+            opening(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(StoreError, match=r"state\.db.*not a database.*backup"):
+        prepare_store(tmp_path)
+
+
+def test_a_history_of_another_version_is_refused_with_the_mend(tmp_path: Path) -> None:
+    prepare_store(tmp_path)
+    connection = sqlite3.connect(tmp_path / "history.db")
+    connection.execute("PRAGMA user_version=7")
+    connection.close()
+    with pytest.raises(StoreError, match=r"history\.db.*version 7.*Move history\.db away"):
+        prepare_store(tmp_path)
+    (tmp_path / "history.db").unlink()
+    prepare_store(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="GPUWARDEN_STATE_FOLDER"):
+        prepare_store(tmp_path / "file" / "state")
+
+
+def test_a_second_server_on_the_same_folder_does_not_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = make_settings(tmp_path)
+    with running_server(settings):
+        assert run_server(settings) == 2
+        assert "another server works on" in capfd.readouterr().err
+        assert run_migration(settings) == 2
+    assert run_migration(settings) == 0
+
+
+def _set_revision(folder: Path, revision: str) -> None:
+    connection = sqlite3.connect(folder / "state.db")
+    with connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    connection.close()
