@@ -136,7 +136,7 @@ class LogFileReader:
     # going on
 
     def _read_chunk(self) -> list[KernelLine] | None:
-        """Lines of the next chunk, none where it holds no line's end; None at the end of the file."""
+        """Lines of the next chunk, empty where it ends none; None at the end of the file."""
         chunk = os.pread(self._descriptor, _CHUNK_BYTES, self._offset)
         if chunk:
             return self._split(chunk)

@@ -14,6 +14,7 @@ import structlog
 
 from gpuwarden_agent.spool.entry import Outgoing
 from gpuwarden_agent.spool.spool import Spool
+from gpuwarden_agent.spool.store import StoreFailed
 from gpuwarden_agent.transport.answers import Fate, Reply, fate_of, retry_after_s
 from gpuwarden_agent.transport.backoff import Backoff
 from gpuwarden_agent.transport.connection import Answer, ConnectionFailed, ServerConnection
@@ -139,7 +140,10 @@ class Sender:
             with self._wake:
                 self._news["any"] = False
                 self._news["events"] = False
-            pause = self._step()
+            try:
+                pause = self._step()
+            except StoreFailed as failure:
+                pause = self._back_off(f"spool: {failure}", events_may_cut=False)
             self._wait(pause)
 
     def _step(self) -> _Pause | None:
