@@ -45,7 +45,7 @@ from gpuwarden_server.front import (
 from gpuwarden_server.incidents.endpoints import incidents_router
 from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
 from gpuwarden_server.ingest.endpoints import IngestHandler
-from gpuwarden_server.ingest.meters import IngestMeters
+from gpuwarden_server.ingest.meters import CheckpointMeters, IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, VerdictSource
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
@@ -154,7 +154,12 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     book = SchemaBook()
     meters = IngestMeters(base.meters.registry)
     checkpointer = Checkpointer(
-        base.store, base.state, base.sessions, base.clock, meters, settings.checkpoint_pass_s
+        base.store,
+        base.state,
+        base.sessions,
+        base.clock,
+        CheckpointMeters(base.meters.registry),
+        settings.checkpoint_pass_s,
     )
     base.board.add_probe("checkpoint", checkpointer.probe)
     side = _verdict_side(base)

@@ -272,6 +272,21 @@ def test_missing_telemetry_holds_back_what_may_be_trimmed(feeder: Feeder) -> Non
     wait_until(lambda: feeder.telemetry([table], seq=5).durable_seq == 5, "all is durable")
 
 
+def test_the_verdict_rides_on_a_connections_first_batch_and_on_changes_only(
+    server: Running, feeder: Feeder
+) -> None:
+    first = feeder.introduce([make_gpu(0, feeder.node_id)])
+    assert first.verdict is not None
+    assert first.verdict.node_id == feeder.node_id
+    wait_until(lambda: feeder.events().verdict is None, "nothing changes any more")
+    other = Feeder(server, feeder.key, feeder.node_id, spool_id=feeder.spool_id, seqs=feeder.seqs)
+    verdict = other.events().verdict
+    other.close()
+    assert verdict is not None
+    assert [gpu.entity for gpu in verdict.gpus] == [f"GPU-{feeder.node_id}-0"]
+    assert feeder.events().feed_id == first.feed_id != ""
+
+
 def test_unknown_metrics_are_kept(server: Running, feeder: Feeder) -> None:
     schema = Schema(EntityKind.NODE, (Column("node_new_gauge", Storage.F32, MetricKind.GAUGE, ""),))
     feeder.telemetry([pack_table(schema, time.time(), {"": [7.0]})], [schema])

@@ -31,6 +31,11 @@ def new_key() -> str:
     return "gw_" + secrets.token_urlsafe(32)
 
 
+def is_key(text: str) -> bool:
+    """Whether `text` has the form of a key."""
+    return _FORM.fullmatch(text) is not None
+
+
 def hash_key(key: str) -> str:
     """SHA-256 in hex. A random key of 256 bits needs neither salt nor stretching."""
     return hashlib.sha256(key.encode()).hexdigest()
@@ -166,7 +171,7 @@ def ensure_admin_key(connection: Connection, given: str | None, now: float) -> s
     Raises:
         StartError: The given key has not the form of a key.
     """
-    if given is not None and _FORM.fullmatch(given) is None:
+    if given is not None and not is_key(given):
         raise StartError(
             "GPUWARDEN_ADMIN_KEY is not a key",
             "It must be gw_ and 43 base64url characters; leave it out to have one generated.",

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.ingest import repository
-from gpuwarden_server.ingest.meters import IngestMeters
+from gpuwarden_server.ingest.meters import CheckpointMeters
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.sequences import SequenceLedger
 from gpuwarden_server.ingest.sessions import NodeSession, Sessions, SpoolSession
@@ -66,7 +66,7 @@ class Checkpointer:
         state: GuardedState,
         sessions: Sessions,
         clock: Clock,
-        meters: IngestMeters,
+        meters: CheckpointMeters,
         pass_s: float,
     ) -> None:
         self._store = store
@@ -122,7 +122,7 @@ class Checkpointer:
         }
 
     async def _save(self, shard: int, members: list[tuple[str, NodeSession]]) -> None:
-        with self._meters.checkpoint_seconds.time():
+        with self._meters.seconds.time():
             snapshot = await asyncio.to_thread(self._export, members)
             now = self._clock.now()
 
@@ -136,7 +136,7 @@ class Checkpointer:
                 self._note_failure(members, error)
                 return
         self._failing = False
-        self._meters.checkpoint_bytes.inc(len(snapshot.state) + len(snapshot.ledgers))
+        self._meters.bytes.inc(len(snapshot.state) + len(snapshot.ledgers))
         for ledger, ceiling in snapshot.ceilings:
             ledger.durable_seq = max(ledger.durable_seq, ceiling)
 
@@ -144,7 +144,7 @@ class Checkpointer:
         if not self._failing:
             _log.error("checkpoint_failed", error=str(error))
         self._failing = True
-        self._meters.checkpoint_failures.inc()
+        self._meters.failures.inc()
         for _, session in members:
             session.telemetry_dirty = True
 
@@ -225,8 +225,11 @@ def _restore_telemetry(store: Store, state: GuardedState, sessions: Sessions) ->
         except (CheckpointError, msgspec.DecodeError) as error:
             _log.warning("checkpoint_left_out", shard=shard, reason=str(error))
             continue
-        for node_id, spools in ledgers.items():
-            for spool_id, ledger in spools.items():
-                spool = sessions.of(node_id).spools.get(spool_id)
-                if spool is not None:
-                    spool.ledgers[Stream.TELEMETRY] = ledger
+        _restore_ledgers(ledgers, sessions)
+
+
+def _restore_ledgers(ledgers: _Ledgers, sessions: Sessions) -> None:
+    for node_id, spools in ledgers.items():
+        held = sessions.of(node_id).spools
+        for spool_id in spools.keys() & held.keys():
+            held[spool_id].ledgers[Stream.TELEMETRY] = spools[spool_id]

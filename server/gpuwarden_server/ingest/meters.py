@@ -9,7 +9,7 @@ _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 
 
 class IngestMeters:
-    """Counters of ingest and of the checkpoint, in one app's registry."""
+    """Counters of ingest, in one app's registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.batches = Counter(
@@ -58,18 +58,24 @@ class IngestMeters:
             buckets=_BUCKETS_S,
             registry=registry,
         )
-        self.checkpoint_seconds = Histogram(
+        self.nodes = Gauge(
+            "gpuwarden_ingest_nodes", "Nodes that were ever heard of.", registry=registry
+        )
+
+
+class CheckpointMeters:
+    """What the checkpoint counts, in one app's registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.seconds = Histogram(
             "gpuwarden_checkpoint_seconds",
             "One shard, from its export to the synced commit.",
             buckets=_BUCKETS_S,
             registry=registry,
         )
-        self.checkpoint_bytes = Counter(
+        self.bytes = Counter(
             "gpuwarden_checkpoint_bytes_total", "State written by checkpoints.", registry=registry
         )
-        self.checkpoint_failures = Counter(
+        self.failures = Counter(
             "gpuwarden_checkpoint_failures_total", "Shards not written.", registry=registry
-        )
-        self.nodes = Gauge(
-            "gpuwarden_ingest_nodes", "Nodes that were ever heard of.", registry=registry
         )

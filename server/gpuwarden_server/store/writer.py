@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from sqlite3 import Error as SqliteError
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
@@ -96,44 +97,39 @@ class Writer:
         self._engine.dispose()
 
     def _run(self) -> None:
-        while True:
-            job = self._jobs.get()
-            if job is None:
-                return
-            if not self._write_group(job):
-                return
+        while (job := self._jobs.get()) is not None:
+            self._write_group(job)
 
-    def _write_group(self, first: _Job) -> bool:
-        """Write one group; False when the writer was told to close."""
+    def _write_group(self, first: _Job) -> None:
+        """Write one job, and those that join it, with one commit."""
+        group: list[_Job] = []
         done: list[tuple[_Job, Any]] = []
-        jobs = [first]
-        goes_on = True
         try:
             with self._engine.begin() as connection:
-                deadline = time.monotonic() + self._window_s
-                job: _Job | None = first
-                while job is not None:
+                for job in self._group_of(first):
+                    group.append(job)
                     self._write_one(connection, job, done)
-                    job, goes_on = self._next(deadline)
-                    if job is not None:
-                        jobs.append(job)
-        except SQLAlchemyError as error:
-            _log.error("write_failed", database=self._name, jobs=len(jobs), error=str(error))
-            for job in jobs:
+        except (SQLAlchemyError, SqliteError) as error:
+            _log.error("write_failed", database=self._name, jobs=len(group), error=str(error))
+            for job in group or [first]:
                 _fail(job.future, WriteFailed(f"{self._name}: {error}"))
-            return goes_on
+            return
         for job, result in done:
             job.future.set_result(result)
-        return goes_on
 
-    def _next(self, deadline: float) -> tuple[_Job | None, bool]:
-        if time.monotonic() >= deadline:
-            return None, True
-        try:
-            job = self._jobs.get_nowait()
-        except queue.Empty:
-            return None, True
-        return job, job is not None
+    def _group_of(self, first: _Job) -> Iterator[_Job]:
+        """The first job, then what waits, until nothing does or the window is over."""
+        deadline = time.monotonic() + self._window_s
+        yield first
+        while time.monotonic() < deadline:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            if job is None:
+                self._jobs.put(None)  # nothing comes behind it: `_run` ends with it
+                return
+            yield job
 
     def _write_one(self, connection: Connection, job: _Job, done: list[tuple[_Job, Any]]) -> None:
         if not job.future.set_running_or_notify_cancel():
