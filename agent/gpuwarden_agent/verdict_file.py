@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -48,7 +49,8 @@ class VerdictFile:
             _write_synced(temporary, content)
             temporary.replace(self._path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
             if not self._failing:
                 _log.error("verdict_file_not_written", path=str(self._path), why=str(error))
             self._failing = True

@@ -1,0 +1,277 @@
+"""Every file-reading collector over a small node of our own, its oddities included."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gpuwarden_agent.collectors.contract import Collector, CollectorError
+from gpuwarden_agent.collectors.host import HostCollector
+from gpuwarden_agent.collectors.nic import NicCollector
+from gpuwarden_agent.collectors.seen import FORGET_AFTER_S
+from gpuwarden_agent.collectors.storage import StorageCollector
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
+from gpuwarden_wire.registry import METRIC_BY_NAME
+
+NODE = Path(__file__).parents[1] / "fixtures" / "agent" / "node"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(NODE, tmp_path / "node"))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def collectors(node: Path, clock: Clock | None = None) -> list[Collector]:
+    proc, sys = node / "proc", node / "sys"
+    clock = clock or Clock()
+    return [
+        HostCollector(proc, sys, 5.0, 4.0),
+        StorageCollector(proc, sys, 5.0, 4.0, clock),
+        NicCollector(sys, 5.0, 4.0, clock),
+    ]
+
+
+def nics(node: Path, clock: Clock | None = None) -> Mapping[str, Mapping[str, Reading]]:
+    return NicCollector(node / "sys", 5.0, 4.0, clock or Clock()).collect(0.0).rows[EntityKind.NIC]
+
+
+@pytest.mark.parametrize("index", range(3), ids=["host", "storage", "nic"])
+def test_every_collector_keeps_the_contract(node: Path, index: int) -> None:
+    collector = collectors(node)[index]
+    harvest = collector.collect(1000.0)
+    for kind, rows in harvest.rows.items():
+        for entity, row in rows.items():
+            assert (entity == "") == (kind is EntityKind.NODE)
+            for metric, reading in row.items():
+                assert METRIC_BY_NAME[metric].entity_kind is kind, metric
+                assert not isinstance(reading, NotSupported), "left out instead"
+                assert isinstance(reading, float | int | Unavailable)
+    assert harvest.inventory is not None
+    assert collector.collect(1005.0).inventory is None, "unchanged"
+    assert collector.interval_s == 5.0
+    collector.close()
+
+
+@pytest.mark.parametrize("index", range(3), ids=["host", "storage", "nic"])
+def test_every_collector_reads_this_machine(index: int) -> None:
+    harvest = collectors(Path("/"))[index].collect(1000.0)
+    assert set(harvest.rows) <= set(EntityKind)
+
+
+def test_host_readings_are_in_base_units(node: Path) -> None:
+    row = collectors(node)[0].collect(0.0).rows[EntityKind.NODE][""]
+    assert row == {
+        "node_interrupts_total": 3600123456,
+        "node_context_switches_total": 9876543210,
+        "node_processes_running": 7,
+        "node_processes_blocked": 2,
+        "node_pages_out_bytes_total": 2048 * 1024,
+        "node_memory_available_bytes": 1900000000 * 1024,
+        "node_load1": 12.34,
+        "node_uptime_seconds": 86400.50,
+        "node_pressure_cpu_seconds_total": pytest.approx(4.623501),
+        "node_pressure_io_seconds_total": pytest.approx(5.307014),
+        "node_pressure_io_full_seconds_total": pytest.approx(5.160217),
+        "node_pressure_memory_seconds_total": 0.0,
+        "node_pressure_memory_full_seconds_total": 0.0,
+    }
+
+
+def test_host_labels_name_kernel_and_product(node: Path) -> None:
+    inventory = collectors(node)[0].collect(0.0).inventory
+    assert inventory is not None
+    assert inventory.labels == {
+        "kernel_release": "6.8.0-51-generic",
+        "product_name": "DGX H100",
+        "product_vendor": "NVIDIA",
+    }
+
+
+def test_a_kernel_without_pressure_files_has_no_pressure_readings(node: Path) -> None:
+    shutil.rmtree(node / "proc" / "pressure")
+    row = collectors(node)[0].collect(0.0).rows[EntityKind.NODE][""]
+    assert not [metric for metric in row if "pressure" in metric]
+    assert row["node_load1"] == 12.34
+
+
+def test_odd_host_files_cost_only_their_own_readings(node: Path) -> None:
+    (node / "proc" / "stat").write_text("ctxt many\n")
+    (node / "proc" / "loadavg").write_text("")
+    (node / "proc" / "vmstat").unlink()
+    (node / "proc" / "pressure" / "io").write_text("some avg10=0.00 total=x\n")
+    row = collectors(node)[0].collect(0.0).rows[EntityKind.NODE][""]
+    assert row["node_context_switches_total"] == Unavailable("not_a_number")
+    assert row["node_interrupts_total"] == Unavailable("no_such_line")
+    assert row["node_load1"] == Unavailable("not_a_number")
+    assert row["node_pages_out_bytes_total"] == Unavailable("no_such_file")
+    assert row["node_pressure_io_seconds_total"] == Unavailable("not_a_number")
+    assert row["node_pressure_io_full_seconds_total"] == Unavailable("no_such_line")
+    assert row["node_uptime_seconds"] == 86400.50
+
+
+def test_no_procfs_is_the_collectors_trouble(tmp_path: Path) -> None:
+    for collector in collectors(tmp_path)[:2]:
+        with pytest.raises(CollectorError) as caught:
+            collector.collect(0.0)
+        assert str(tmp_path) in caught.value.mend
+
+
+def test_only_whole_physical_disks_are_read(node: Path) -> None:
+    harvest = collectors(node)[1].collect(0.0)
+    assert set(harvest.rows[EntityKind.DISK]) == {"nvme0n1", "sda"}
+    assert harvest.inventory is not None
+    assert harvest.inventory.disks == ("nvme0n1", "sda")
+    assert harvest.rows[EntityKind.DISK]["nvme0n1"] == {
+        "disk_reads_completed_total": 8512,
+        "disk_read_bytes_total": 1048576 * 512,
+        "disk_read_seconds_total": 0.931,
+        "disk_writes_completed_total": 7700,
+        "disk_written_bytes_total": 61600 * 512,
+        "disk_write_seconds_total": 1.204,
+        "disk_in_flight": 3,
+        "disk_io_seconds_total": pytest.approx(0.943),
+        "disk_io_weighted_seconds_total": pytest.approx(2.135),
+    }
+
+
+def test_a_disk_line_cut_short_says_so(node: Path) -> None:
+    row = collectors(node)[1].collect(0.0).rows[EntityKind.DISK]["sda"]
+    assert row["disk_write_seconds_total"] == 0.005
+    assert row["disk_in_flight"] == Unavailable("line_cut_short")
+
+
+def test_without_sysfs_names_tell_whole_disks(node: Path) -> None:
+    shutil.rmtree(node / "sys" / "class" / "block")
+    assert set(collectors(node)[1].collect(0.0).rows[EntityKind.DISK]) == {"nvme0n1", "sda"}
+
+
+def test_a_disk_that_vanishes_says_so_for_an_hour_and_leaves_the_inventory(node: Path) -> None:
+    clock = Clock()
+    storage = collectors(node, clock)[1]
+    storage.collect(0.0)
+    lines = (node / "proc" / "diskstats").read_text().splitlines()
+    kept = [line for line in lines if "nvme0n1" not in line]
+    (node / "proc" / "diskstats").write_text("\n".join(kept))
+    harvest = storage.collect(5.0)
+    gone = harvest.rows[EntityKind.DISK]["nvme0n1"]
+    assert set(gone.values()) == {Unavailable("no_such_device")}
+    assert len(gone) == 9
+    assert harvest.inventory is not None
+    assert harvest.inventory.disks == ("sda",)
+    clock.now = FORGET_AFTER_S + 1
+    assert "nvme0n1" not in storage.collect(4000.0).rows[EntityKind.DISK]
+
+
+def test_a_port_that_works(node: Path) -> None:
+    assert nics(node)["mlx5_0/1"] == {
+        "nic_port_state": 4,
+        "nic_port_physical_state": 5,
+        "nic_rate_bytes_per_second": 50e9,
+        "nic_received_bytes_total": 576349687 * 4,
+        "nic_transmitted_bytes_total": 400,
+        "nic_link_downed_total": 1,
+        "nic_link_error_recovery_total": 0,
+        "nic_symbol_errors_total": 3,
+        "nic_receive_errors_total": 0,
+        "nic_transmit_discards_total": 2,
+        "nic_transmit_wait_total": 4294967296000,
+    }
+
+
+def test_each_odd_counter_of_a_port_says_why_and_the_others_are_read(node: Path) -> None:
+    assert nics(node)["mlx5_1/1"] == {
+        "nic_port_state": 1,
+        "nic_port_physical_state": 2,
+        "nic_rate_bytes_per_second": 2.5e9 / 8,
+        "nic_received_bytes_total": Unavailable("no_pma"),
+        "nic_transmitted_bytes_total": Unavailable("implausible_value"),
+        "nic_link_downed_total": 255,
+        "nic_symbol_errors_total": Unavailable("not_a_number"),
+        "nic_receive_errors_total": Unavailable("empty_file"),
+    }
+
+
+def test_an_odd_port_does_not_take_the_others_along(node: Path) -> None:
+    shutil.rmtree(node / "sys/class/infiniband/mlx5_1/ports/1/counters")
+    (node / "sys/class/infiniband/mlx5_1/ports/1/counters").write_text("a file, of all things")
+    found = nics(node)
+    assert found["mlx5_0/1"]["nic_link_downed_total"] == 1
+    assert found["mlx5_2/1"] == {"nic_port_state": 4}
+    assert found["mlx5_1/1"]["nic_link_downed_total"] == Unavailable("no_such_file")
+
+
+def test_only_physical_interfaces_are_read(node: Path) -> None:
+    assert {name for name in nics(node) if "/" not in name} == {"eth0", "eth1", "eth2", "eth3"}
+
+
+def test_an_interface_with_a_link(node: Path) -> None:
+    assert nics(node)["eth0"] == {
+        "nic_carrier": 1,
+        "nic_rate_bytes_per_second": 12.5e9,
+        "nic_received_bytes_total": 412991106,
+        "nic_transmitted_bytes_total": 730575,
+        "nic_receive_errors_total": 0,
+        "nic_transmit_discards_total": 4,
+        "nic_carrier_changes_total": 2,
+    }
+
+
+def test_links_down_off_and_of_drivers_that_do_not_say(node: Path) -> None:
+    found = nics(node)
+    assert found["eth1"]["nic_carrier"] == 0
+    assert found["eth1"]["nic_rate_bytes_per_second"] == Unavailable("speed_unknown")
+    assert found["eth2"]["nic_carrier"] == Unavailable("administratively_down")
+    assert found["eth3"]["nic_carrier"] == 1
+
+
+def test_a_file_that_answers_einval_costs_one_reading(node: Path) -> None:
+    if not Path("/sys/class/net/lo/speed").exists():
+        pytest.skip("no sysfs of the loopback interface here")
+    (node / "sys/class/net/eth0/speed").unlink()
+    (node / "sys/class/net/eth0/speed").symlink_to("/sys/class/net/lo/speed")
+    row = nics(node)["eth0"]
+    assert row["nic_rate_bytes_per_second"] == Unavailable("invalid_argument")
+    assert row["nic_received_bytes_total"] == 412991106
+
+
+def test_a_counter_that_vanishes_says_so(node: Path) -> None:
+    collector = collectors(node)[2]
+    collector.collect(0.0)
+    (node / "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed").unlink()
+    row = collector.collect(5.0).rows[EntityKind.NIC]["mlx5_0/1"]
+    assert row["nic_link_downed_total"] == Unavailable("no_such_file")
+    assert row["nic_symbol_errors_total"] == 3
+
+
+def test_a_port_that_vanishes_says_so(node: Path) -> None:
+    collector = collectors(node)[2]
+    collector.collect(0.0)
+    shutil.rmtree(node / "sys/class/infiniband/mlx5_0")
+    harvest = collector.collect(5.0)
+    assert set(harvest.rows[EntityKind.NIC]["mlx5_0/1"].values()) == {Unavailable("no_such_device")}
+    assert harvest.inventory is not None
+    assert "mlx5_0/1" not in harvest.inventory.nics
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_says_so(node: Path) -> None:
+    (node / "sys/class/infiniband/mlx5_0/ports/1/state").chmod(0)
+    assert nics(node)["mlx5_0/1"]["nic_port_state"] == Unavailable("permission_denied")
+
+
+def test_a_machine_without_infiniband_has_no_ports(node: Path) -> None:
+    shutil.rmtree(node / "sys/class/infiniband")
+    assert set(nics(node)) == {"eth0", "eth1", "eth2", "eth3"}
