@@ -193,10 +193,14 @@ def test_a_live_nodes_gpu_is_not_given_to_a_node_that_claims_it(
     before = server.figure("gpuwarden_ingest_oddities_total", kind="foreign_row")
     table, schema = gpu_table({"GPU-own": [40.0, 90.0, 1.0], gpu.gpu_uuid: [99.0, 9.0, 1.0]})
     thief.telemetry([table], [schema])
-    thief.close()
-    owner = rows(folder, "SELECT node_id FROM gpus WHERE gpu_uuid = ?", gpu.gpu_uuid)
-    assert owner == [(feeder.node_id,)]
+    owner = "SELECT node_id FROM gpus WHERE gpu_uuid = ?"
+    assert rows(folder, owner, gpu.gpu_uuid) == [(feeder.node_id,)]
     assert events_of(folder, "thief")[-1][1:] == ("node", "thief", "unresolved")
+    assert server.figure("gpuwarden_ingest_oddities_total", kind="foreign_row") == before + 1
+    feeder.events(feeder.inventory([]))  # given up: the claim is granted without asking again
+    thief.telemetry([table])
+    thief.close()
+    assert rows(folder, owner, gpu.gpu_uuid) == [("thief",)]
     assert server.figure("gpuwarden_ingest_oddities_total", kind="foreign_row") == before + 1
 
 
@@ -317,6 +321,27 @@ def _directory(server: Running) -> FleetDirectory:
     directory = server.app.state.base.directory
     assert isinstance(directory, FleetDirectory)
     return directory
+
+
+def test_a_full_disk_is_a_503_that_loses_nothing(tmp_path: Path) -> None:
+    with running_server(make_settings(tmp_path)) as server:
+        feeder = Feeder(server, server.mint("agent", "n1"), "n1")
+        feeder.introduce()
+        assert server.app is not None
+        writer = server.app.state.base.store.state.writer
+        # SQLite's own limit answers as a full disk does: "database or disk is full".
+        pages = writer.call(lambda db: db.exec_driver_sql("PRAGMA page_count").scalar_one())
+        writer.call(lambda db: db.exec_driver_sql(f"PRAGMA max_page_count={pages}").scalar_one())
+        batch = feeder.batch(
+            Stream.EVENTS, events=tuple(make_event(text="x" * 1000) for _ in range(200))
+        )
+        answer = feeder.post(batch)
+        assert (answer.status_code, answer.json()["code"]) == (503, "storage_failed")
+        writer.call(lambda db: db.exec_driver_sql("PRAGMA max_page_count=1000000").scalar_one())
+        ack = feeder.send(batch)
+        assert (ack.replayed, ack.durable_seq) == (False, 2)
+        feeder.close()
+    assert len(events_of(tmp_path, "n1")) == 202
 
 
 def test_gpu_back_and_boot_events_do_not_disturb(feeder: Feeder, folder: Path) -> None:

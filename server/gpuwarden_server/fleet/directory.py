@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
 
@@ -44,6 +44,7 @@ class FleetDirectory:
         self._nodes: dict[str, NodeRecord] = {}
         self._gpus: dict[str, GpuRecord] = {}
         self._by_node: dict[str, dict[str, GpuRecord]] = {}
+        self._claims: dict[str, Inventory] = {}
 
     def load(self, database: Database) -> None:
         """Read everything from state.db."""
@@ -91,30 +92,45 @@ class FleetDirectory:
         return node is not None and boot_id in node.boots
 
     def contact_is_news(self, node_id: str, agent_version: str, interval_s: float) -> bool:
-        """Whether a batch's header says something new about its node, a new node included."""
-        node = self._nodes.get(node_id)
-        return node is None or (node.agent_version, node.interval_s) != (agent_version, interval_s)
+        """Whether a batch's header says something new about its node, a new node included.
 
-    def is_held_elsewhere(self, gpu_uuid: str, node_id: str) -> bool:
-        """Whether another node that is heard of has the GPU in its newest inventory."""
-        record = self._gpus.get(gpu_uuid)
-        return (
-            record is not None
+        Also where the node's claim to another node's GPU can be granted by now.
+        """
+        node = self._nodes.get(node_id)
+        if node is None or (node.agent_version, node.interval_s) != (agent_version, interval_s):
+            return True
+        claim = self._claims.get(node_id)
+        return claim is not None and not self.held_elsewhere(node_id, claim)
+
+    def held_elsewhere(self, node_id: str, inventory: Inventory) -> list[str]:
+        """GPUs of an inventory that another node, which is heard of, has in its own newest one."""
+        return [
+            gpu.gpu_uuid
+            for gpu in inventory.gpus
+            if (record := self._gpus.get(gpu.gpu_uuid)) is not None
             and record.node_id != node_id
             and record.present
             and self._is_live(record.node_id)
-        )
+        ]
+
+    def claim_of(self, node_id: str) -> Inventory | None:
+        """The node's newest inventory, where it names GPUs that were left to another node."""
+        return self._claims.get(node_id)
 
     def draft(self, node_id: str, at: float) -> FleetDraft:
         """A draft of one node, made where it is new; `at` is the server's epoch seconds."""
         return FleetDraft(self, node_id, at)
 
-    def take_over(self, node: NodeRecord, gpus: Iterable[GpuRecord]) -> None:
+    def take_over(self, draft: FleetDraft) -> None:
         """Replace records, after their commit."""
         with self._lock:
-            self._nodes[node.node_id] = node
-            for record in gpus:
+            self._nodes[draft.node.node_id] = draft.node
+            for record in draft.gpus.values():
                 self._put(record)
+            if draft.claim is None:
+                self._claims.pop(draft.node.node_id, None)
+            else:
+                self._claims[draft.node.node_id] = draft.claim
 
     def _put(self, record: GpuRecord) -> None:
         before = self._gpus.get(record.gpu_uuid)
@@ -130,6 +146,7 @@ class FleetDraft:
     Attributes:
         node: The node as it will be.
         gpus: GPU records that change, by uuid.
+        claim: The newest inventory, where another node keeps GPUs that it names.
     """
 
     def __init__(self, directory: FleetDirectory, node_id: str, at: float) -> None:
@@ -138,6 +155,7 @@ class FleetDraft:
         self._before = directory.node(node_id)
         self.node = self._before or NodeRecord(node_id=node_id, first_seen_at=at)
         self.gpus: dict[str, GpuRecord] = {}
+        self.claim = directory.claim_of(node_id)
 
     def resolve(self, event: Event) -> EntityRef | None:
         """The entity that an event speaks about; None for a GPU that this node does not have."""
@@ -158,6 +176,8 @@ class FleetDraft:
     def note_contact(self, agent_version: str, interval_s: float) -> None:
         """Take the header of a batch over."""
         self.node = replace(self.node, agent_version=agent_version, interval_s=interval_s)
+        if self.claim is not None:
+            self._note_inventory(self.claim)
 
     def note_event(self, event: Event, boot_id: str) -> None:
         """Take an inventory or a boot over; other events change nothing here."""
@@ -174,24 +194,18 @@ class FleetDraft:
 
     def adopt(self) -> None:
         """Make the draft the truth, after its commit."""
-        self._directory.take_over(self.node, self.gpus.values())
+        self._directory.take_over(self)
 
     def _note_inventory(self, inventory: Inventory) -> None:
         node_id = self.node.node_id
+        elsewhere = self._directory.held_elsewhere(node_id, inventory)
+        if elsewhere and self.claim is None:
+            _log.warning("gpus_claimed_twice", node_id=node_id, gpu_uuids=elsewhere)
+        self.claim = inventory if elsewhere else None
         known = dict(self._known())
-        elsewhere: list[str] = []
         for gpu in inventory.gpus:
-            if self._directory.is_held_elsewhere(gpu.gpu_uuid, node_id):
-                elsewhere.append(gpu.gpu_uuid)
-            elif (record := self._directory.gpu(gpu.gpu_uuid)) is not None:
+            if (record := self._directory.gpu(gpu.gpu_uuid)) is not None:
                 known.setdefault(gpu.gpu_uuid, record)
-        for uuid in elsewhere:
-            _log.warning(
-                "gpu_claimed_twice",
-                gpu_uuid=uuid,
-                node_id=node_id,
-                held_by=self._directory.owner_of(uuid),
-            )
         self.node = apply_inventory(self.node, inventory, self._at)
         self.gpus |= place_gpus(node_id, inventory, known, elsewhere, self._at)
 

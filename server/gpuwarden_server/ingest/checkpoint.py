@@ -97,29 +97,21 @@ class Checkpointer:
 
     async def run_pass(self) -> None:
         """Write every shard that has something new, and when nodes were last heard of."""
-        for shard, members in sorted(self._members().items()):
-            await self._save(shard, members)
+        for shard in range(SHARDS):
+            await self._save_if_new(shard)
         await self._save_last_seen()
 
     async def _roll(self) -> None:
         while True:
             for shard in range(SHARDS):
                 await asyncio.sleep(self._pass_s / SHARDS)
-                members = self._members().get(shard)
-                if members:
-                    await self._save(shard, members)
+                await self._save_if_new(shard)
             await self._save_last_seen()
 
-    def _members(self) -> dict[int, list[tuple[str, NodeSession]]]:
-        """Nodes by shard, of shards with new telemetry."""
-        shards: dict[int, list[tuple[str, NodeSession]]] = {}
-        for node_id, session in self._sessions.items():
-            shards.setdefault(shard_of(node_id), []).append((node_id, session))
-        return {
-            shard: members
-            for shard, members in shards.items()
-            if any(session.telemetry_dirty for _, session in members)
-        }
+    async def _save_if_new(self, shard: int) -> None:
+        members = [item for item in self._sessions.items() if shard_of(item[0]) == shard]
+        if any(session.telemetry_dirty for _, session in members):
+            await self._save(shard, members)
 
     async def _save(self, shard: int, members: list[tuple[str, NodeSession]]) -> None:
         with self._meters.seconds.time():

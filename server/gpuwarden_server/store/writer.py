@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from gpuwarden_server.core.errors import ServerError
 
@@ -58,6 +58,7 @@ class Writer:
         self._thread = Thread(target=self._run, name=f"writer-{name}", daemon=True)
         self._lock = Lock()
         self._closed = False
+        self._failing = False
 
     def start(self) -> None:
         """Start the thread."""
@@ -110,12 +111,20 @@ class Writer:
                     group.append(job)
                     self._write_one(connection, job, done)
         except (SQLAlchemyError, SqliteError) as error:
-            _log.error("write_failed", database=self._name, jobs=len(group), error=str(error))
+            self._note_failure(str(error))
             for job in group or [first]:
                 _fail(job.future, WriteFailed(f"{self._name}: {error}"))
             return
+        if done and self._failing:
+            self._failing = False
+            _log.info("writes_again", database=self._name)
         for job, result in done:
             job.future.set_result(result)
+
+    def _note_failure(self, reason: str) -> None:
+        if not self._failing:
+            _log.error("write_failed", database=self._name, reason=reason)
+        self._failing = True
 
     def _group_of(self, first: _Job) -> Iterator[_Job]:
         """The first job, then what waits, until nothing does or the window is over."""
@@ -137,7 +146,11 @@ class Writer:
         try:
             with connection.begin_nested():
                 result = job.run(connection)
-        except Exception as error:
+        except OperationalError as error:  # disk full, I/O error: the file's fault, not the job's
+            self._note_failure(str(error.orig))
+            _fail(job.future, WriteFailed(f"{self._name}: {error.orig}"))
+            return
+        except Exception as error:  # writer thread: whatever a job raises is its owner's
             _fail(job.future, error)
             return
         done.append((job, result))
