@@ -66,17 +66,20 @@ class PlayedFleet:
     nodes: tuple[str, ...]
     gpu_uuids: Mapping[tuple[str, int], str]
 
-    def fail(self, fault: str, entity: str, ramp_s: float | None = None) -> None:
+    def fail(
+        self, fault: str, entity: str, ramp_s: float | None = None, severity: float = 1.0
+    ) -> None:
         """Start a fault of the simulator's catalogue.
 
         Args:
             fault: Its name: row_remap_failure, gpu_off_bus, …
             entity: gpu_uuid, node, or node/device/port.
             ramp_s: Onset to full effect, None for the fault's own.
+            severity: Scales the effect; 1 is typical.
         """
         name = load(f"{_SIMULATOR}.story", "FaultName", "all")(fault)
         script = load(f"{_SIMULATOR}.story", "ScriptedFault", "all")
-        self.player.inject(script(name, entity, 0.0, ramp_s))
+        self.player.inject(script(name, entity, 0.0, ramp_s, severity=severity))
 
 
 def build_simulation(interval_s: float, start: float, salt: str) -> Any:

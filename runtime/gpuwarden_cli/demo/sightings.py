@@ -86,14 +86,26 @@ def seen_hot(stage: Stage, sight: Sight) -> str:
     return f"suspect at {why.risk.probability:.0%}{named}{held}"
 
 
-def seen_state(stage: Stage, sight: Sight, state: str, usable: Usable) -> str:
-    """The lost GPU is in this state, and excluded exactly where it is not usable."""
-    line, excluded = sight.gpu(*LOST), sight.exclusion_of(stage.uuid(LOST)) is not None
-    if line is None or line.state != state or line.usable is not usable:
+def seen_in_repair(stage: Stage, sight: Sight) -> str:
+    """The lost GPU is in repair and still excluded."""
+    line = sight.gpu(*LOST)
+    if line is None or line.state != "in_repair" or line.usable is not Usable.NO:
         return ""
-    if excluded is not (usable is Usable.NO):
+    if sight.exclusion_of(stage.uuid(LOST)) is None:
         return ""
     return f"state {line.state}, usable {line.usable}, epoch {sight.epoch}"
+
+
+def seen_on_probation(stage: Stage, sight: Sight) -> str:
+    """The lost GPU is on probation and its exclusion gone; its node's may take a dwell longer."""
+    line = sight.gpu(*LOST)
+    if line is None or line.state != "probation":
+        return ""
+    if sight.exclusion_of(stage.uuid(LOST)) is not None:
+        return ""
+    node = sight.exclusion_of(LOST[0])
+    left = "" if node is None else f"; the node's own still stands: {node.reason}"
+    return f"state {line.state}, its exclusion is lifted, epoch {sight.epoch}{left}"
 
 
 def seen_return(stage: Stage, sight: Sight) -> str:

@@ -40,9 +40,11 @@ class Stage:
         """UUID of a GPU by node and index."""
         return self.installation.fleet.gpu_uuids[place]
 
-    def fail(self, fault: str, entity: str, ramp_s: float | None = None) -> None:
+    def fail(
+        self, fault: str, entity: str, ramp_s: float | None = None, severity: float = 1.0
+    ) -> None:
         """Start a fault."""
-        self.installation.fleet.fail(fault, entity, ramp_s)
+        self.installation.fleet.fail(fault, entity, ramp_s, severity)
 
     def repair(self, entity: str) -> None:
         """End the faults of an entity; its node reports a passed check."""
@@ -61,6 +63,7 @@ class Step:
         seen: What is seen of it, "" as long as it is not what is told.
         deadline_s: How long that may take.
         hold_s: How long to look at least, so that what must not come could have come.
+        steady_s: How long it must then be seen at every look.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Step:
     seen: Callable[[Stage, Sight], str]
     deadline_s: float
     hold_s: float = 0.0
+    steady_s: float = 0.0
 
 
 def named(place: tuple[str, int]) -> str:

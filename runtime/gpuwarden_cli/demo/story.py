@@ -8,10 +8,11 @@ from gpuwarden_cli.demo.sightings import (
     seen_burst,
     seen_excluded,
     seen_hot,
+    seen_in_repair,
+    seen_on_probation,
     seen_port_down,
     seen_quiet,
     seen_return,
-    seen_state,
 )
 from gpuwarden_cli.demo.stage import (
     BURST_NODE,
@@ -25,7 +26,6 @@ from gpuwarden_cli.demo.stage import (
     Step,
     named,
 )
-from gpuwarden_wire.acknowledgement import Usable
 
 
 def story(pace: Pace) -> tuple[Step, ...]:
@@ -98,31 +98,33 @@ def _way_back(pace: Pace) -> tuple[Step, ...]:
             f"{named(LOST)}: somebody reseats the board",
             "the GPU is in repair and stays excluded",
             _begin_repair,
-            lambda stage, sight: seen_state(stage, sight, "in_repair", Usable.NO),
+            seen_in_repair,
             pace.step_s,
         ),
         Step(
             "check_passed",
             f"{named(LOST)}: answers again and passes its check",
-            "the exclusion is lifted, the GPU is on probation",
+            "its exclusion is lifted, the GPU is on probation",
             lambda stage: stage.repair(stage.uuid(LOST)),
-            lambda stage, sight: seen_state(stage, sight, "probation", Usable.YES),
+            seen_on_probation,
             pace.step_s + pace.dwell_s,
         ),
         Step(
             "return",
             f"{named(LOST)}: stays sound",
-            "the GPU is healthy again, the other exclusions stand",
+            "the GPU is healthy and usable again, the other exclusions stand",
             _nothing,
             seen_return,
             pace.step_s + pace.dwell_s,
+            steady_s=6.0 * pace.sweep_s,
         ),
     )
 
 
 def forbidden(stage: Stage, sight: Sight) -> tuple[str, ...]:
     """What is seen that the story rules out, a sentence each."""
-    allowed = {stage.uuid(WORN), stage.uuid(LOST), PORT_NODE}
+    # A node without one of its GPUs, or without one of its ports, may be taken out as a whole.
+    allowed = {stage.uuid(WORN), stage.uuid(LOST), LOST[0], PORT_NODE}
     found = [
         f"{item.entity_kind} {item.entity} of {item.node_id} is excluded: {item.reason}"
         for item in sight.exclusions
@@ -151,7 +153,8 @@ def _nothing(stage: Stage) -> None:
 
 def _begin_burst(stage: Stage) -> None:
     stage.fail("application_burst", BURST_NODE)
-    stage.fail("slow_overheating", stage.uuid(HOT), stage.pace.ramp_s)
+    # Half of the typical effect: about 13 C above its peers, which no fixed limit finds odd.
+    stage.fail("slow_overheating", stage.uuid(HOT), stage.pace.ramp_s, 0.5)
 
 
 def _begin_repair(stage: Stage) -> None:

@@ -111,11 +111,14 @@ class Teller:
         except GpuwardenError as error:
             self._end(number, step, Outcome.NOT_AS_TOLD, str(error), began)
             return
+        seen_since = None
         while True:
             sight = self._look()
-            passed = time.monotonic() - began
+            now = time.monotonic()
+            passed = now - began
             seen = self._seen(step, sight) if sight is not None and passed >= step.hold_s else ""
-            if seen:
+            seen_since = (seen_since or now) if seen else None
+            if seen_since is not None and now - seen_since >= step.steady_s:
                 self._end(number, step, Outcome.AS_TOLD, seen, began)
                 return
             if passed > step.deadline_s:

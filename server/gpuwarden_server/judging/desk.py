@@ -112,6 +112,10 @@ class EventDesk:
             self._facts.note_boots({stored.node_id: at})
 
     def _count(self, stored: StoredEvent, recent: tuple[RecentEvent, ...]) -> None:
+        if stored.event.kind is EventKind.CHECK_PASSED and not _HISTORY_FLAGS & stored.flags:
+            # As in training: what was counted before a passed check is no evidence after it.
+            with self._guarded.lock:
+                self._guarded.state.note_repair(stored.ref)
         group = group_of(stored.event)
         count = occurrences(stored.event, stored.ref, recent) if group is not None else 0
         if group is not None and count > 0:
