@@ -73,7 +73,15 @@ def _figures(held_out: Mapping[str, Any], *, simulated: bool) -> str:
         ("GPU-days outside labels", f"{held_out['healthy_gpu_days']:.1f}"),
     )
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    return f"## On held-out nodes{mark}\n\n| figure | value |\n|---|---|\n{table}"
+    classes = "\n".join(
+        f"| {name} | {row['incidents']} | {row['flagged']} | {row['flagged_before_start']} |"
+        for name, row in held_out["by_class"].items()
+    )
+    return (
+        f"## On held-out nodes{mark}\n\n| figure | value |\n|---|---|\n{table}\n\n"
+        "| class | incidents | flagged | before action was needed |\n|---|---|---|---|\n"
+        f"{classes}"
+    )
 
 
 def _features() -> str:

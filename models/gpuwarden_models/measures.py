@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,18 @@ from gpuwarden_models.datasets import Dataset
 
 THRESHOLD = 0.5
 """Probability from which a GPU counts as flagged in incident figures."""
+
+SETTLING_S = 300.0
+"""After a repair the means still remember the fault: a flag in this time is not called false."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMeasures:
+    """Incidents of one class: all, flagged before their end, flagged before action was needed."""
+
+    incidents: int
+    flagged: int
+    flagged_before_start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,7 @@ class Measures:
         flagged: Incidents flagged before their end.
         flagged_before_start: Incidents flagged before action was needed.
         median_lead_s: Median of start - first flag over flagged incidents, None where none.
+        by_class: Incidents by fault class.
         false_episodes: Runs of flagged rows of a GPU that touch no label.
         healthy_gpu_days: GPU-days outside labels.
     """
@@ -45,6 +59,7 @@ class Measures:
     flagged: int
     flagged_before_start: int
     median_lead_s: float | None
+    by_class: Mapping[str, ClassMeasures]
     false_episodes: int
     healthy_gpu_days: float
 
@@ -64,7 +79,8 @@ def measure(
     base = float(truth.mean()) if truth.size else 0.0
     brier = float(np.mean((chance - truth) ** 2)) if truth.size else 0.0
     both = 0.0 < base < 1.0
-    leads, incidents = _leads(dataset, rows, probability)
+    found = _incidents(dataset, rows, probability)
+    leads = [lead for _, lead in found if lead is not None]
     return Measures(
         rows=int(truth.size),
         positive_rows=int(truth.sum()),
@@ -73,31 +89,43 @@ def measure(
         brier_skill=1.0 - brier / (base * (1.0 - base)) if both else 0.0,
         roc_auc=float(roc_auc_score(truth, chance)) if both else None,
         average_precision=float(average_precision_score(truth, chance)) if both else None,
-        incidents=incidents,
+        incidents=len(found),
         flagged=len(leads),
         flagged_before_start=sum(lead > 0 for lead in leads),
         median_lead_s=float(np.median(leads)) if leads else None,
+        by_class=_by_class(found),
         false_episodes=_false_episodes(dataset, rows, probability),
         healthy_gpu_days=float((rows & ~_labelled(dataset)).sum()) * dataset.interval_s / 86_400.0,
     )
 
 
-def _leads(
+def _incidents(
     dataset: Dataset, rows: NDArray[np.bool_], probability: NDArray[np.float64]
-) -> tuple[list[float], int]:
-    """Start less first flag of each flagged incident, and the number of incidents in these rows."""
+) -> list[tuple[str, float | None]]:
+    """Class of each incident in these rows, and its start less its first flag (None: no flag)."""
     number = {ref.key: index for index, ref in enumerate(dataset.gpus)}
-    leads, incidents = [], 0
+    found: list[tuple[str, float | None]] = []
     for label in dataset.labels:
         own = rows & (dataset.gpu == number.get(label.entity, -1))
         during = own & (dataset.at >= label.precursor_start) & (dataset.at < label.end)
         if not (during & (dataset.at >= label.start)).any():
             continue
-        incidents += 1
         flags = dataset.at[during & (probability >= THRESHOLD)]
-        if flags.size:
-            leads.append(label.start - float(flags.min()))
-    return leads, incidents
+        lead = label.start - float(flags.min()) if flags.size else None
+        found.append((label.fault_class.value, lead))
+    return found
+
+
+def _by_class(found: Sequence[tuple[str, float | None]]) -> dict[str, ClassMeasures]:
+    result: dict[str, ClassMeasures] = {}
+    for name in sorted({name for name, _ in found}):
+        leads = [lead for other, lead in found if other == name]
+        result[name] = ClassMeasures(
+            incidents=len(leads),
+            flagged=sum(lead is not None for lead in leads),
+            flagged_before_start=sum(lead is not None and lead > 0 for lead in leads),
+        )
+    return result
 
 
 def _labelled(dataset: Dataset) -> NDArray[np.bool_]:
@@ -105,7 +133,8 @@ def _labelled(dataset: Dataset) -> NDArray[np.bool_]:
     inside = dataset.needed.copy()
     for label in dataset.labels:
         own = dataset.gpu == number.get(label.entity, -1)
-        inside |= own & (dataset.at >= label.precursor_start) & (dataset.at < label.end)
+        until = label.end + SETTLING_S
+        inside |= own & (dataset.at >= label.precursor_start) & (dataset.at < until)
     return inside
 
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gpuwarden_models.frames import Frame, FrameTable, NodeEvent
 from gpuwarden_models.names import KEY_COLUMNS, RECORDED
 from gpuwarden_models.recording_events import read_events
+from gpuwarden_models.recording_parquet import (
+    Keys,
+    column,
+    column_names,
+    files_of,
+    key_lists,
+    look_over,
+    read_parquet,
+    usual_step,
+)
 from gpuwarden_models.recording_tables import (
     FleetRow,
     LabelRow,
@@ -28,7 +36,6 @@ from gpuwarden_wire.registry import metrics_of
 from gpuwarden_wire.schema import Schema, schema_for
 
 _FRAMES_AT_ONCE = 256
-Keys: TypeAlias = tuple[str, ...]
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -87,7 +94,7 @@ class Recording:
                 f"{folder}: no such folder; make one with `gpuwarden simulate --out {folder}`"
             )
         self.folder = folder
-        files = {kind: _files_of(folder, kind) for kind in kinds}
+        files = {kind: files_of(folder, kind) for kind in kinds}
         if not any(files.values()):
             raise RecordingError(_no_metrics(folder))
         described = _read_description(folder / "recording.json")
@@ -95,10 +102,10 @@ class Recording:
         self.labels: tuple[LabelRow, ...] = read_labels(folder / "labels.csv")
         self.origin = described.origin
         self.seed = described.seed
-        seen, stamps = _look_over(files)
+        seen, stamps = look_over(files)
         self.start = float(stamps[0]) if described.start is None else described.start
         self.end = float(stamps[-1]) if described.end is None else described.end
-        self.interval_s = described.interval_s or _usual_step(stamps)
+        self.interval_s = described.interval_s or usual_step(stamps)
         names = {key[0] for keys in seen.values() for key in keys}
         self.nodes: tuple[str, ...] = tuple(sorted(names))
         self._sources = tuple(
@@ -169,13 +176,13 @@ def _load(source: _Source, begin: float, until: float, interval_s: float) -> _Lo
     keys = KEY_COLUMNS[source.schema.entity_kind]
     at, row, blocks = [np.empty(0)], [np.empty(0, dtype=np.int64)], [np.empty((len(names), 0))]
     for path in source.files:
-        have = set(_parquet_names(path))
+        have = set(column_names(path))
         columns = ["timestamp", *keys, *(n.column for n in names if n.column in have)]
-        table = _read_parquet(path, columns, wanted)
+        table = read_parquet(path, columns, wanted)
         at.append(table["timestamp"].to_numpy().astype(np.float64))
         row.append(_rows_of(table, source))
         blocks.append(
-            np.stack([_column(table, name.column) / name.factor for name in names])
+            np.stack([column(table, name.column) / name.factor for name in names])
             if names
             else np.empty((0, table.num_rows))
         )
@@ -187,48 +194,14 @@ def _load(source: _Source, begin: float, until: float, interval_s: float) -> _Lo
 
 
 def _rows_of(table: pa.Table, source: _Source) -> NDArray[np.int64]:
-    keys = zip(*_key_lists(table, source.schema.entity_kind), strict=True)
+    keys = zip(*key_lists(table, source.schema.entity_kind), strict=True)
     return np.fromiter((source.row_of[key] for key in keys), dtype=np.int64, count=table.num_rows)
-
-
-def _key_lists(table: pa.Table, kind: EntityKind) -> list[list[str]]:
-    return [
-        ["" if key is None else str(key) for key in table[name].to_pylist()]
-        for name in KEY_COLUMNS[kind]
-    ]
-
-
-def _column(table: pa.Table, name: str) -> NDArray[np.float64]:
-    if name not in table.column_names:
-        return np.full(table.num_rows, np.nan)
-    values: NDArray[np.float64] = table[name].to_numpy().astype(np.float64)
-    return values
-
-
-def _look_over(
-    files: Mapping[EntityKind, Sequence[Path]],
-) -> tuple[dict[EntityKind, list[Keys]], NDArray[np.float64]]:
-    """Entities of each kind in sorted order, and all different timestamps, sorted."""
-    seen: dict[EntityKind, list[Keys]] = {}
-    stamps = [np.empty(0)]
-    for kind, paths in files.items():
-        keys: set[Keys] = set()
-        for path in paths:
-            table = _read_parquet(path, ["timestamp", *KEY_COLUMNS[kind]], None)
-            distinct = table.group_by(list(KEY_COLUMNS[kind])).aggregate([])
-            keys.update(zip(*_key_lists(distinct, kind), strict=True))
-            stamps.append(np.unique(table["timestamp"].to_numpy().astype(np.float64)))
-        seen[kind] = sorted(keys)
-    every = np.unique(np.concatenate(stamps))
-    if every.size == 0:
-        raise RecordingError("the metrics have no rows: record for longer than one interval")
-    return seen, every
 
 
 def _source(
     kind: EntityKind, files: Sequence[Path], keys: Sequence[Keys], nodes: Sequence[str]
 ) -> _Source:
-    have = {name for path in files for name in _parquet_names(path)}
+    have = {name for path in files for name in column_names(path)}
     known = [m.name for m in metrics_of(kind) if RECORDED[m.name].column in have]
     node_row = {node: row for row, node in enumerate(nodes)}
     wire = ["/".join(part for part in key[1:] if part) for key in keys]
@@ -243,15 +216,6 @@ def _source(
         node_of=np.array([node_row[key[0]] for key in keys], dtype=np.int64),
         row_of={key: row for row, key in enumerate(keys)},
     )
-
-
-def _usual_step(stamps: NDArray[np.float64]) -> float:
-    steps = np.diff(stamps)
-    return float(np.median(steps)) if steps.size else 30.0
-
-
-def _files_of(folder: Path, kind: EntityKind) -> tuple[Path, ...]:
-    return tuple(sorted((folder / "metrics").glob(f"{kind}*.parquet")))
 
 
 def _no_metrics(folder: Path) -> str:
@@ -279,34 +243,3 @@ def _read_description(path: Path) -> Description:
             " this command reads gpuwarden-recording version 1"
         )
     return described
-
-
-def _parquet_names(path: Path) -> list[str]:
-    try:
-        names: list[str] = pq.read_schema(path).names
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(path, error) from error
-    return names
-
-
-def _read_parquet(
-    path: Path, columns: Sequence[str], wanted: list[tuple[str, str, float]] | None
-) -> pa.Table:
-    missing = set(columns) - set(_parquet_names(path))
-    if missing:
-        raise RecordingError(
-            f"{path}: no column {', '.join(sorted(missing))}; every row needs"
-            " timestamp and the columns that name its entity"
-        )
-    try:
-        return pq.read_table(path, columns=list(columns), filters=wanted)
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(path, error) from error
-
-
-def _broken(path: Path, error: Exception) -> RecordingError:
-    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return RecordingError(
-        f"{path}: not a readable Parquet file ({first_line});"
-        " write it again, or move it out of the recording"
-    )

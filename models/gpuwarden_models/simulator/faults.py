@@ -130,8 +130,9 @@ def _nic_port_down(active: ActiveFault, world: World, dt: float) -> None:
 
 
 def _slow_overheating(active: ActiveFault, world: World, dt: float) -> None:
-    # At full effect and 650 W: 0.056 C/W x 650 W x 0.75 = 27 C above the sound GPU.
-    world.effects.cooling[active.row] += 0.75 * active.progress * active.fault.severity
+    # At full effect and 650 W: 0.056 C/W x 650 W x 0.5 = 18 C above the sound GPU. That is odd, and
+    # still under the slowdown limit, where rules begin to look; twice as severe slows it down.
+    world.effects.cooling[active.row] += 0.5 * active.progress * active.fault.severity
 
 
 def _ecc_wear(active: ActiveFault, world: World, dt: float) -> None:

@@ -42,7 +42,7 @@ DENSE: Mapping[FaultName, FaultRate] = MappingProxyType(
         FaultName.GPU_OFF_BUS: FaultRate(0.02, (1.0, 1.0), (900.0, 6 * _HOUR)),
         FaultName.NIC_PORT_DOWN: FaultRate(0.01, (1.0, 1.0), (300.0, 4 * _HOUR)),
         FaultName.SLOW_OVERHEATING: FaultRate(
-            0.05, (30.0, 8 * _HOUR), (900.0, 8 * _HOUR), (0.7, 1.3)
+            0.05, (30.0, 8 * _HOUR), (900.0, 8 * _HOUR), (0.7, 2.2)
         ),
         FaultName.ECC_WEAR: FaultRate(0.03, (900.0, 12 * _HOUR), (900.0, 6 * _HOUR)),
         FaultName.APPLICATION_BURST: FaultRate(0.3, (5.0, 5.0), (60.0, 60.1)),

@@ -52,8 +52,8 @@ FAULT_KINDS: Mapping[FaultName, FaultKind] = MappingProxyType(
         FaultName.ROW_REMAP_FAILURE: FaultKind(_GPU, FaultClass.MEMORY, True, 7200.0, 1.0),
         FaultName.GPU_OFF_BUS: FaultKind(_GPU, FaultClass.BUS, True, 0.0),
         FaultName.NIC_PORT_DOWN: FaultKind(_NIC, FaultClass.NIC, True, 0.0),
-        # From 0.4 of the ramp the GPU runs about 10 C above its own past at full load.
-        FaultName.SLOW_OVERHEATING: FaultKind(_GPU, FaultClass.THERMAL, True, 7200.0, 0.4),
+        # From 0.6 of the ramp the GPU runs about 11 C above its own past at full load.
+        FaultName.SLOW_OVERHEATING: FaultKind(_GPU, FaultClass.THERMAL, True, 7200.0, 0.6),
         FaultName.ECC_WEAR: FaultKind(_GPU, FaultClass.MEMORY, True, 14_400.0, 1.0),
         FaultName.APPLICATION_BURST: FaultKind(_NODE, FaultClass.APPLICATION, False, 5.0),
         FaultName.HOT_AISLE: FaultKind(_NODE, FaultClass.OPERATOR, False, 1800.0),
