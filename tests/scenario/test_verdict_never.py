@@ -117,31 +117,44 @@ def test_a_stuck_driver_is_suspect_at_most_until_another_plane_agrees() -> None:
 
 def test_a_planned_reboot_of_the_whole_fleet_flags_nobody() -> None:
     """NVSentinel#1701: 214 nodes got NVLINK_DOWN at planned reboots."""
-    fleet = Fleet(nodes=12, policy=parse_policy(EAGER))
-    nodes = [node_ref(node) for node in range(12)]
+    fleet = Fleet(nodes=12, policy=parse_policy(ACT))
     up = {"gpu_nvlinks_active": 18.0, "gpu_nvlinks_inactive": 0.0}
     down = {"gpu_nvlinks_active": 0.0, "gpu_nvlinks_inactive": 18.0}
-    counts = {"node_gpus_on_pci": 8.0, "node_gpus_expected": 8.0}
-    for uptime, links, visible in ((9e5, up, 8.0), (20.0, down, 3.0), (120.0, down, 8.0)):
-        if uptime == 20.0:
-            for node in range(12):
-                fleet.event(node, EventKind.KERNEL_LOG, family="nic_link", text="ens1: Link down")
-                fleet.silent.add(f"n{node}")
-            fleet.incidents.clear()  # link lines at the way down are warnings that expire
-            fleet.decisions.clear()
-            fleet.sweep(120)
-            fleet.silent.clear()
-            for node in range(12):
-                fleet.reboot(node)
-        for _ in range(5):
-            fleet.now += 5
-            fleet.tell(fleet.all_gpus(), **links)
-            fleet.tell(nodes, node_gpus_visible=visible, node_uptime_seconds=uptime, **counts)
-            fleet.sweep()
-        assert fleet.incidents == {}
+    _live_through(fleet, uptime=9e5, visible=8.0, links=up)
     for node in range(12):
         fleet.line(node, "mlx5_core 0000:5e:00.0 ens1: Link down")
-    assert fleet.incidents == {}
+        fleet.silent.add(f"n{node}")
+    for _ in range(10):
+        fleet.sweep(12)
+    fleet.silent.clear()
+    for node in range(12):
+        fleet.reboot(node)
+        fleet.line(node, "mlx5_core 0000:5e:00.0 ens1: Link down")
+    _live_through(fleet, uptime=20.0, visible=3.0, links=down)
+    _live_through(fleet, uptime=120.0, visible=8.0, links=down)
+    _live_through(fleet, uptime=200.0, visible=8.0, links=up)
+    assert fleet.excluded() == ()
+    assert {i.fault_class for i in fleet.open()} <= {FaultClass.NIC}  # the line at the way down
+    assert {record.state for record in fleet.records.values()} <= {EntityState.HEALTHY}
+    for _ in range(3):
+        _live_through(fleet, uptime=9e5, visible=8.0, links=up)
+        fleet.sweep(3600)
+    assert fleet.open() == []
+
+
+def _live_through(fleet: Fleet, *, uptime: float, visible: float, links: dict[str, float]) -> None:
+    nodes = [node_ref(node) for node in range(fleet.nodes)]
+    for n in range(5):
+        fleet.now += 5
+        fleet.tell(fleet.all_gpus(), gpu_present=1.0, **links)
+        fleet.tell(
+            nodes,
+            node_gpus_visible=visible,
+            node_gpus_on_pci=8.0,
+            node_gpus_expected=8.0,
+            node_uptime_seconds=uptime + 5 * n,
+        )
+        fleet.sweep()
 
 
 def test_not_supported_is_neither_missing_nor_down_nor_failed() -> None:

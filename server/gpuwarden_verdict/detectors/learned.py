@@ -36,7 +36,7 @@ def detect_risk(risk: Risk, now: float, *, may_exclude: bool) -> Signal | None:
         may_exclude: Policy lets the score act alone and the gate is open; else SUSPECT at most.
     """
     probability = learned_probability(risk)
-    if probability < SUSPECT_PROBABILITY:
+    if not probability >= SUSPECT_PROBABILITY:  # NaN is no opinion
         return None
     terms = _leading_terms(risk)
     planes = [term.plane for term in terms if term.plane is not None]

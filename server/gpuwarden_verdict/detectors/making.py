@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwarden_kernel_log import Family, KernelEvent, LineContext, parse_line
 from gpuwarden_verdict.context import NodeContext, source_of
@@ -91,7 +91,9 @@ def parsed_line(event: Event, node: NodeContext) -> KernelEvent | None:
     if event.kind is not EventKind.KERNEL_LOG or not event.text:
         return None
     parsed = parse_line(event.text, LineContext(driver_version=_driver_version(node)))
-    return parsed if parsed is not None and parsed.family.value == event.family else None
+    if parsed is None or parsed.family.value != event.family:
+        return None
+    return parsed if _written_by_kernel(event) else replace(parsed, acts_alone=False)
 
 
 def severity_of(event: Event, parsed: KernelEvent | None) -> Severity:
@@ -164,6 +166,16 @@ class FamilyDetector:
             echo=parsed is not None and parsed.echo,
         )
         return [signal]
+
+
+def _written_by_kernel(event: Event) -> bool:
+    """Whether the agent took the line for the kernel's own: a program's is never an order.
+
+    Only the agent sees the wrapper that tells. It says "relayed" for records of /dev/kmsg, and for
+    wrapped lines leaves acts_alone out of what it read ("fault_class" stands in all it reads).
+    """
+    read = event.attributes
+    return not read.get("relayed") and ("fault_class" not in read or bool(read.get("acts_alone")))
 
 
 def _driver_version(node: NodeContext) -> str | None:

@@ -33,7 +33,8 @@ def detect_recovery(
         case EventKind.NODE_BOOT:
             return [_boot(event, node)]
         case EventKind.CHECK_PASSED:
-            return [_check(event, ref, in_repair=in_repair)]
+            check = _check(event, ref, in_repair=in_repair)
+            return [] if check is None else [check]
         case EventKind.GPU_BACK:
             return [_reading(event, ref, gpu_lost.PROBE_DETECTOR, "the GPU answers again")]
         case EventKind.DRIVER_RESPONDS:
@@ -56,19 +57,19 @@ def _boot(event: Event, node: NodeContext) -> Recovery:
     )
 
 
-def _check(event: Event, ref: EntityRef, *, in_repair: bool) -> Recovery:
+def _check(event: Event, ref: EntityRef, *, in_repair: bool) -> Recovery | None:
     """A check that names what it followed (the agent's own, passive one) clears that only."""
-    kind = RecoveryKind.CHECK_AFTER_REPAIR if in_repair else RecoveryKind.CHECK_PASSED
     after = event.attributes.get("after")
-    passive = isinstance(after, list) and not in_repair
-    names = [str(trouble) for trouble in after] if isinstance(after, list) and passive else []
-    named = frozenset().union(*(_cleared_by_clean_reading(name) for name in names))
+    names = [str(trouble) for trouble in after] if isinstance(after, list) else []
+    cleared = frozenset(names).union(*(_cleared_by_clean_reading(name) for name in names))
+    if isinstance(after, list) and not cleared and not in_repair:
+        return None
     return Recovery(
         entity=ref,
-        kind=kind,
+        kind=RecoveryKind.CHECK_AFTER_REPAIR if in_repair else RecoveryKind.CHECK_PASSED,
         at=event.observed_at,
         reason=f"check passed: {event.text[:200]}" if event.text else "check passed",
-        detectors=named | frozenset(names),
+        detectors=frozenset() if in_repair else cleared,
     )
 
 
