@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from gpuwarden_wire.metrics import EntityKind
+
+Attribute = bool | int | float | str | list[bool | int | float | str | None] | None
+"""Value of an attribute. Flat, for the decoder's sake: 8 MiB of empty lists inside a list would
+become 600 MiB of objects."""
 
 
 class EventKind(StrEnum):
@@ -94,7 +98,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         text: The message without its wrapper, at most 1,000 characters.
         backlog: True where the agent read it from an older boot or from before its own start.
         inventory: For INVENTORY.
-        attributes: Further facts of this kind, JSON values.
+        attributes: Further facts of this kind, flat.
     """
 
     id: str
@@ -114,4 +118,4 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     text: str = ""
     backlog: bool = False
     inventory: Inventory | None = None
-    attributes: dict[str, Any] = {}
+    attributes: Mapping[str, Attribute] = {}

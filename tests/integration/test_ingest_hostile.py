@@ -112,7 +112,7 @@ ATTACKS: dict[str, Callable[[Feeder], Attack]] = {
     "event of no JSON form": lambda f: Attack(
         _events(f, events=(make_event(attributes={"x": msgspec.msgpack.Ext(5, b"?")}),)),
         400,
-        "invalid_value",
+        "not_a_batch",
     ),
     "one wrong event behind good ones": lambda f: Attack(
         _events(f, events=(make_event(), make_event(), make_event(count=0))), 400, "invalid_value"
@@ -224,6 +224,18 @@ def test_hostile_input_is_refused_and_counted_and_nothing_applied(
         server.figure("gpuwarden_ingest_refused_total", code=attack.code),
     )
     assert after == (before[0], before[1] + 1)
+
+
+def test_a_node_that_invents_entities_is_stopped(server: Running, keys: dict[str, str]) -> None:
+    feeder = Feeder(server, server.mint("agent", "inventive"), "inventive")
+    codes = []
+    for start in (0, 2_000, 4_000, 6_000):
+        rows = {f"GPU-inv-{n}": [50.0, 300.0, 1.0] for n in range(start, start + 2_000)}
+        table, schema = gpu_table(rows)
+        batch = feeder.batch(Stream.TELEMETRY, tables=(table,), schemas=(schema,))
+        codes.append(feeder.post(batch).status_code)
+    feeder.close()
+    assert codes == [200, 200, 400, 400]
 
 
 def test_the_server_is_well_after_all_of_it(server: Running, keys: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from gpuwarden_agent.collectors.nvml_gpus import Finding, GpuMemory
 from gpuwarden_agent.sources.nvml_frames import Xid
 from gpuwarden_kernel_log import xid_entry
-from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.events import Attribute, Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 
 MERGE_S = 5.0
@@ -30,7 +30,7 @@ def gpu_event(gpu: GpuMemory, finding: Finding, now: float, boot_id: str, counte
             kind, severity = EventKind.GPU_LOST, "critical" if lost else "error"
             what = "NVML says that the GPU is lost" if lost else "the driver knows the GPU no more"
             text = f"{what} ({gpu.missed_reason}), probe {gpu.missed_probes} in a row"
-            attributes: dict[str, object] = {
+            attributes: dict[str, Attribute] = {
                 "probes": gpu.missed_probes,
                 "reason": gpu.missed_reason,
             }

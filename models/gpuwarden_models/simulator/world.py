@@ -13,7 +13,7 @@ from gpuwarden_models.simulator.machines import Machines
 from gpuwarden_models.simulator.parameters import Parameters
 from gpuwarden_models.simulator.plant import Effects, GpuPlant
 from gpuwarden_models.simulator.topology import DISKS, Topology
-from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
+from gpuwarden_wire.events import Attribute, Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.metrics import EntityKind
 
 
@@ -111,7 +111,7 @@ class World:
         kind: EventKind,
         entity_kind: EntityKind = EntityKind.NODE,
         entity: str = "",
-        **facts: object,
+        **facts: Attribute,
     ) -> None:
         """An event that is no kernel line; `facts` become its attributes."""
         self._other_number += 1
