@@ -163,11 +163,14 @@ def test_an_unreadable_checkpoint_is_left_out_and_the_state_grows_again(tmp_path
 def test_a_new_spool_waits_for_the_old_one_after_a_restart(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     with running_server(settings) as first:
-        feeder = Feeder(first, first.mint("agent", "n0"), "n0")
+        feeder = Feeder(first, first.mint("agent", "n0"), "n0", interval_s=60.0)
         feeder.introduce()
         feeder.close()
     with running_server(settings) as second:
         stranger = Feeder(second, feeder.key, "n0")
+        assert second.app is not None
+        presence = second.app.state.base.sessions.presence("n0")
+        assert (presence.live_spool, presence.interval_s) == (feeder.spool_id, 60.0)
         assert stranger.post(stranger.batch(Stream.EVENTS)).status_code == 409
         stranger.close()
         again = Feeder(second, feeder.key, "n0", spool_id=feeder.spool_id, seqs=feeder.seqs)

@@ -191,11 +191,13 @@ def restore(
     """
     with store.state.read() as connection:
         book.learn(repository.load_schemas(connection))
-        last_seen = repository.load_last_seen(connection)
+        contacts = repository.load_contacts(connection)
         for node_id, spool_id, standing in repository.load_spools(connection):
             session = sessions.of(node_id)
             session.spools[spool_id] = SpoolSession(standing)
-            session.last_seen_at = last_seen[node_id]
+            session.last_seen_at = contacts[node_id].last_seen_at
+            session.interval_s = contacts[node_id].interval_s
+            session.boot_id = contacts[node_id].boot_id
             session.heard_at = now
             if standing is Standing.LIVE:
                 session.live_spool = spool_id

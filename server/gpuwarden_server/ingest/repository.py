@@ -65,6 +65,21 @@ class Arrived:
     flags: frozenset[EventFlag]
 
 
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How a node was last heard of.
+
+    Attributes:
+        last_seen_at: Epoch seconds of its last batch.
+        interval_s: Its telemetry cadence, 0 unknown.
+        boot_id: Newest boot announced.
+    """
+
+    last_seen_at: float
+    interval_s: float
+    boot_id: str
+
+
 def insert_event(connection: Connection, arrived: Arrived) -> StoredEvent | None:
     """Store an event; None where the node's natural id is stored already."""
     batch, ref, event = arrived.batch, arrived.ref, arrived.event
@@ -173,10 +188,12 @@ def load_spools(connection: Connection) -> list[tuple[str, str, Standing]]:
     ]
 
 
-def load_last_seen(connection: Connection) -> Mapping[str, float]:
-    """When each node was last heard of, as of the last write."""
-    rows = connection.execute(select(nodes.c.node_id, nodes.c.last_seen_at))
-    return {node_id: at for node_id, at in rows}  # noqa: C416 - a Row is no tuple to the type checker
+def load_contacts(connection: Connection) -> Mapping[str, Contact]:
+    """How each node was last heard of, as of the last write."""
+    rows = connection.execute(
+        select(nodes.c.node_id, nodes.c.last_seen_at, nodes.c.interval_s, nodes.c.boot_id)
+    )
+    return {row.node_id: Contact(row.last_seen_at, row.interval_s, row.boot_id) for row in rows}
 
 
 def save_last_seen(connection: Connection, seen: Mapping[tuple[str, str], float]) -> None:

@@ -23,7 +23,7 @@ from gpuwarden_server.ingest.sessions import Connection, NodeSession, Sessions, 
 from gpuwarden_server.ingest.spools import Claim, Standing, claim_of
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.ingest.storing import EventsToStore, store_events
-from gpuwarden_server.ingest.telemetry import apply_plan, plan_telemetry
+from gpuwarden_server.ingest.telemetry import apply_plan, check_entities, plan_telemetry
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_wire.acknowledgement import Acknowledgement
@@ -96,6 +96,7 @@ class IngestService:
         schemas = self._parts.book.of_batch(batch)
         news = self._parts.book.news_of(batch)
         check_tables(batch.tables, schemas)
+        check_entities(batch, schemas, session)
         digest = int(content_digest(batch)[:_DIGEST_HEX], 16)
         spool = session.spools.get(batch.spool_id)
         arrival = spool.ledgers[batch.stream].judge(batch.seq, digest) if spool else Arrival.NEW
@@ -263,7 +264,6 @@ class IngestService:
         plan = plan_telemetry(
             batch,
             schemas,
-            session,
             parts.directory.owner_of,
             now + parts.future_tolerance_s,
             now,
@@ -290,8 +290,10 @@ class IngestService:
             if part.stream is batch.stream
         )
         gap = ledger.apply(batch.seq, digest, now)
-        self._parts.meters.sequences.labels("shed").inc(shed)
-        self._parts.meters.sequences.labels("gap").inc(gap)
+        if shed:
+            self._parts.meters.sequences.labels("shed").inc(shed)
+        if gap:
+            self._parts.meters.sequences.labels("gap").inc(gap)
 
     def _note_presence(self, batch: Batch, session: NodeSession, claim: Claim) -> None:
         if claim is Claim.HISTORY:

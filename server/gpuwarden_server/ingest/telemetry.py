@@ -53,30 +53,42 @@ class TelemetryPlan:
     from_future: int
 
 
+def check_entities(batch: Batch, schemas: Mapping[str, Schema], session: NodeSession) -> None:
+    """Count the entities that a node names, in this batch and before.
+
+    Raises:
+        ProblemError: 400 where they are more than a node can have.
+    """
+    named = {(schemas[t.schema].entity_kind, entity) for t in batch.tables for entity in t.entities}
+    if len(session.entities | named) > MAX_ENTITIES_A_NODE:
+        raise ProblemError(
+            400,
+            "too_many_entities",
+            f"node {batch.node_id} names more than {MAX_ENTITIES_A_NODE} entities",
+            "Report it: the agent's collectors invent entities.",
+        )
+    session.entities |= named
+
+
 def plan_telemetry(
     batch: Batch,
     schemas: Mapping[str, Schema],
-    session: NodeSession,
     owner_of: Callable[[str], str | None],
     latest: float,
     received_at: float,
 ) -> TelemetryPlan:
-    """Everything about a batch that can be refused, before the state is touched.
+    """What is to be written of a batch: own rows only, no times ahead.
 
     Args:
         batch: Checked by `check_tables`.
         schemas: By hash.
-        session: Of its node.
         owner_of: Node of a GPU, None unknown.
         latest: Times after this are in the future, epoch seconds.
         received_at: What they are set to: a wrong clock must not make later readings "late".
 
-    Raises:
-        ProblemError: 400 where the node names more entities than a node can have.
     """
     planned: list[PlannedTable] = []
     foreign = from_future = 0
-    fresh: set[tuple[EntityKind, str]] = set()
     for table in batch.tables:
         schema = schemas[table.schema]
         own = _own_rows(table, schema.entity_kind, batch.node_id, owner_of)
@@ -85,16 +97,7 @@ def plan_telemetry(
         from_future += ahead
         if len(own) < len(table.entities):
             table = _only_rows(table, schema, own)
-        fresh |= {(schema.entity_kind, entity) for entity in table.entities}
         planned.append(PlannedTable(schema, table, received_at if ahead else table.observed_at))
-    if len(session.entities | fresh) > MAX_ENTITIES_A_NODE:
-        raise ProblemError(
-            400,
-            "too_many_entities",
-            f"node {batch.node_id} names more than {MAX_ENTITIES_A_NODE} entities",
-            "Report it: the agent's collectors invent entities.",
-        )
-    session.entities |= fresh
     return TelemetryPlan(tuple(planned), foreign, from_future)
 
 
