@@ -16,7 +16,7 @@ from gpuwarden_agent.collectors.context import CollectorContext, nvml_settings
 from gpuwarden_agent.collectors.contract import Collector, EventFollower, PositionStore
 from gpuwarden_agent.conditions import ConditionBoard
 from gpuwarden_agent.config import AgentSettings, ConfigError
-from gpuwarden_agent.identity import read_boot_id
+from gpuwarden_agent.identity import read_boot_id, read_booted_at
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
 from gpuwarden_agent.outbox import Outbox
@@ -191,11 +191,13 @@ class Agent:
     def _announce_boot(self) -> None:
         if self.spool.fact("boot_id") == self.boot_id:
             return
+        now = time.time()
         event = Event(
             id=f"{EventKind.NODE_BOOT}:{self.boot_id}",
             kind=EventKind.NODE_BOOT,
-            observed_at=time.time(),
+            observed_at=now,
             text="first contact in this boot",
+            attributes={"booted_at": read_booted_at(self._settings.proc_root, now)},
         )
         self.outbox.emit([event])
         self.spool.remember("boot_id", self.boot_id)

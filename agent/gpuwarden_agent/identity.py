@@ -21,6 +21,15 @@ def read_boot_id(proc_root: Path) -> str:
         return _from_boot_time(proc_root)
 
 
+def read_booted_at(proc_root: Path, now: float) -> float | None:
+    """When this boot began, epoch seconds; None where procfs does not say."""
+    try:
+        uptime_s = float(read_text(proc_root / "uptime").split(maxsplit=1)[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    return round(now - uptime_s, 3)
+
+
 def _from_boot_time(proc_root: Path) -> str:
     try:
         lines = read_text(proc_root / "stat").splitlines()

@@ -14,6 +14,7 @@ from gpuwarden_agent.config import AgentSettings
 from gpuwarden_agent.identity import read_boot_id
 from gpuwarden_agent.inventory import merge
 from gpuwarden_agent.sources.nvml import ProbeState
+from gpuwarden_agent.tables import flatten
 from gpuwarden_wire.events import Event
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
@@ -50,11 +51,7 @@ class Snapshot:
     def readings(self) -> Iterator[tuple[EntityKind, str, str, Reading]]:
         """(kind, entity, metric, reading) of all collectors."""
         for visit in self.visits:
-            rows = visit.harvest.rows if visit.harvest else {}
-            for kind, entities in rows.items():
-                for entity, row in entities.items():
-                    for metric, reading in row.items():
-                        yield kind, entity, metric, reading
+            yield from flatten(visit.harvest.rows if visit.harvest else {})
 
     def events(self) -> list[Event]:
         """Events found on the way and in the kernel log."""

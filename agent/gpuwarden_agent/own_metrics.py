@@ -18,6 +18,7 @@ from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import CallRecord, LatestReadings
 from gpuwarden_agent.outbox import Outbox
 from gpuwarden_agent.spool.spool import Spool
+from gpuwarden_agent.tables import flatten
 from gpuwarden_agent.transport.tally import DeliveryTally
 from gpuwarden_wire.metrics import EntityKind, MetricKind
 from gpuwarden_wire.registry import METRIC_BY_NAME
@@ -30,6 +31,10 @@ _ENTITY_LABEL = {
 }
 _STALE_INTERVALS = 3
 """Readings older than this many intervals are not served: a frozen value is worse than none."""
+
+
+_Samples = list[tuple[list[str], float]]
+_Valued = GaugeMetricFamily | CounterMetricFamily
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +67,19 @@ class AgentMetrics(Collector):
         yield from self._delivery()
 
     def _readings(self) -> Iterator[Family]:
-        families: dict[str, Family] = {}
+        families: dict[str, _Valued] = {}
         for record in self._parts.latest.records().values():
-            if not self._is_current(record):
-                continue
-            for kind, entities in record.rows.items():
-                for key, row in entities.items():
-                    labels = self._labels(kind, key)
-                    for name, reading in row.items():
-                        if isinstance(reading, float | int):
-                            family = families.get(name) or _family(name, kind)
-                            families[name] = family
-                            family.add_metric(labels, reading)  # type: ignore[attr-defined] # both kinds that _family makes have it
+            if self._is_current(record):
+                self._add_rows(families, record)
         yield from families.values()
+
+    def _add_rows(self, families: dict[str, _Valued], record: CallRecord) -> None:
+        for kind, key, name, reading in flatten(record.rows):
+            if not isinstance(reading, float | int):
+                continue
+            if name not in families:
+                families[name] = _family(name, kind)
+            families[name].add_metric(self._labels(kind, key), reading)
 
     def _is_current(self, record: CallRecord) -> bool:
         age = self._clock() - record.read_at
@@ -204,9 +209,6 @@ class AgentMetrics(Collector):
             )
 
 
-_Samples = list[tuple[list[str], float]]
-
-
 def _gauge(name: str, doc: str, labels: list[str], samples: _Samples) -> Family:
     family = GaugeMetricFamily(name, doc, labels=labels)
     for values, value in samples:
@@ -221,7 +223,7 @@ def _counter(name: str, doc: str, labels: list[str], samples: _Samples) -> Famil
     return family
 
 
-def _family(name: str, kind: EntityKind) -> Family:
+def _family(name: str, kind: EntityKind) -> _Valued:
     metric = METRIC_BY_NAME.get(name)
     doc = metric.source if metric else name
     label = _ENTITY_LABEL.get(kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpuwarden_agent.collectors.contract import Rows
 from gpuwarden_wire.batches import Table, pack_table
@@ -49,6 +49,14 @@ class TableMaker:
             known |= names
             self._schemas[key] = schema_of(kind, known)
         return self._schemas.get(key)
+
+
+def flatten(rows: Mapping[EntityKind, Rows]) -> Iterator[tuple[EntityKind, str, str, Reading]]:
+    """(kind, entity, metric, reading) of all rows."""
+    for kind, entities in rows.items():
+        for entity, row in entities.items():
+            for metric, reading in row.items():
+                yield kind, entity, metric, reading
 
 
 def schema_of(kind: EntityKind, names: Iterable[str]) -> Schema:
