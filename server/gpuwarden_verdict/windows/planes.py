@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.event_groups import EventGroup
+from gpuwarden_wire.schema import Schema
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -66,6 +67,7 @@ class KindPlanes:
         refs: Entities in row order.
         index: Row by entity key.
         metrics: Row in the planes by metric name.
+        schema_rows: Rows of a schema's metrics, in its order.
         groups: Row in the event planes by group.
         by_metric: The planes of PLANES, shape (metrics, capacity).
         by_group: The planes of EVENT_PLANES, shape (groups, capacity).
@@ -77,6 +79,7 @@ class KindPlanes:
         self.refs: list[EntityRef] = []
         self.index: dict[str, int] = {}
         self.metrics: dict[str, int] = {}
+        self.schema_rows: dict[Schema, AnyArray] = {}
         self.groups: dict[EventGroup, int] = {}
         self.by_metric = _make(PLANES, 0, _FIRST_CAPACITY)
         self.by_group = _make(EVENT_PLANES, 0, _FIRST_CAPACITY)

@@ -79,9 +79,9 @@ def apply_readings(planes: KindPlanes, readings: Readings) -> int:
     Returns:
         Rows left out because a later reading of one of their columns is already there.
     """
-    metric_rows = np.array([planes.metric_row(column.name) for column in readings.schema.columns])
-    if metric_rows.size == 0 or readings.rows.size == 0:
+    if not readings.schema.columns or readings.rows.size == 0:
         return 0
+    metric_rows = _metric_rows(planes, readings.schema)
     rows, values, codes = readings.rows, readings.values, readings.codes
     cells = _cells(metric_rows, rows)
     late = (planes.by_metric["seen_at"][cells] > readings.observed_at).any(axis=0)
@@ -94,6 +94,15 @@ def apply_readings(planes: KindPlanes, readings: Readings) -> int:
         seen = planes.by_row["last_seen_at"][0]
         seen[rows] = np.fmax(seen[rows], readings.observed_at)
     return int(late.sum())
+
+
+def _metric_rows(planes: KindPlanes, schema: Schema) -> AnyArray:
+    """Rows of a schema's metrics, found once a schema."""
+    found = planes.schema_rows.get(schema)
+    if found is None:
+        found = np.array([planes.metric_row(column.name) for column in schema.columns])
+        planes.schema_rows[schema] = found
+    return found
 
 
 @lru_cache(maxsize=256)
@@ -113,8 +122,9 @@ def _run(numbers: AnyArray) -> slice | None:
     if numbers.size == 0:
         return None
     start, stop = int(numbers[0]), int(numbers[-1]) + 1
-    ascending = numbers.size == 1 or bool((np.diff(numbers) == 1).all())
-    return slice(start, stop) if ascending else None
+    if stop - start != numbers.size or numbers.tolist() != list(range(start, stop)):
+        return None
+    return slice(start, stop)
 
 
 def _fold(
@@ -127,8 +137,9 @@ def _fold(
 ) -> None:
     present = codes == NUMBER
     before, value_at = planes["number"][cells], planes["value_at"][cells]
-    first = present & np.isnan(value_at)
-    step = np.where(np.isnan(value_at), 0.0, at - value_at)
+    unseen = np.isnan(value_at)
+    first = present & unseen
+    step = np.where(unseen, 0.0, at - value_at)
     delta = np.where(first, 0.0, values - before)
     back = counters & present & (delta < 0.0)
     # a counter that goes back was reset: what it shows has happened since, as in PromQL increase()
@@ -137,17 +148,15 @@ def _fold(
     with np.errstate(divide="ignore", invalid="ignore"):
         level = np.where(counters, growth / step, values)
     _fold_means(planes, cells, level, step, present & (~counters | (step > 0.0)))
-    planes["coverage"][cells] = np.where(
-        present,
-        np.nan_to_num(planes["coverage"][cells]) * np.exp(-step / HOUR_S) + step,
-        planes["coverage"][cells],
-    )
+    covered = np.fmax(planes["coverage"][cells], 0.0) * np.exp(step / -HOUR_S) + step
+    _assign(planes["coverage"], cells, present, covered)
     changed = present & (first | (values != before))
     _assign(planes["changed_at"], cells, changed, at)
     _assign(planes["value_at"], cells, present, at)
     _assign(planes["number"], cells, present, values)
     planes["highest"][cells] = np.fmax(planes["highest"][cells], np.where(present, values, np.nan))
-    planes["resets"][cells] += back
+    if back.any():
+        planes["resets"][cells] += back
     planes["last"][cells] = np.where(present, values, np.nan)
     planes["missing"][cells] = codes
     planes["seen_at"][cells] = at
@@ -157,7 +166,7 @@ def _fold_increments(
     planes: dict[str, AnyArray], cells: _Selector, growth: F64, step: F64, use: Bool
 ) -> None:
     for name, time_constant in (("increment_1h", HOUR_S), ("increment_24h", DAY_S)):
-        kept = np.nan_to_num(planes[name][cells]) * np.exp(-step / time_constant)
+        kept = np.fmax(planes[name][cells], 0.0) * np.exp(step / -time_constant)
         _assign(planes[name], cells, use, kept + growth)
 
 
@@ -167,13 +176,17 @@ def _fold_means(
     """Means over irregular steps: weight 1 - exp(-step / time constant); first level as it is."""
     fast, slow = planes["fast"][cells], planes["slow"][cells]
     weight = 1.0 - np.exp(-step / SLOW_S)
-    off = np.where(np.isnan(slow), 0.0, level - slow)
-    spread = (1.0 - weight) * (np.nan_to_num(planes["variance"][cells]) + weight * off * off)
+    young = np.isnan(slow)  # both means begin with the same reading
+    off = np.where(young, 0.0, level - slow)
+    spread = (1.0 - weight) * (np.fmax(planes["variance"][cells], 0.0) + weight * off * off)
     _assign(planes["variance"], cells, use, spread)
-    _assign(planes["slow"], cells, use, np.where(np.isnan(slow), level, slow + weight * off))
+    _assign(planes["slow"], cells, use, np.where(young, level, slow + weight * off))
     ahead = (1.0 - np.exp(-step / FAST_S)) * (level - fast)
-    _assign(planes["fast"], cells, use, np.where(np.isnan(fast), level, fast + ahead))
+    _assign(planes["fast"], cells, use, np.where(young, level, fast + ahead))
 
 
 def _assign(plane: AnyArray, cells: _Selector, use: Bool, new: AnyArray | float) -> None:
-    plane[cells] = np.where(use, new, plane[cells])
+    if isinstance(cells[0], slice):  # a view: write through it
+        np.copyto(plane[cells], new, where=use, casting="same_kind")
+    else:
+        plane[cells] = np.where(use, new, plane[cells])
