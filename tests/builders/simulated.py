@@ -1,0 +1,51 @@
+"""Small simulated fleets, recordings and the shipped model, for tests of several packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from gpuwarden_models.simulator.recording_writer import RecordingWriter
+from gpuwarden_models.simulator.schedule import DENSE, random_story
+from gpuwarden_models.simulator.simulation import Setting, Simulation
+from gpuwarden_models.simulator.story import ScriptedFault
+from gpuwarden_models.simulator.topology import build_topology
+from gpuwarden_verdict.fusion import FusionModel, decode_model
+
+SHIPPED = Path(__file__).resolve().parents[2] / "models" / "artifacts" / "gpu"
+
+
+def shipped_files() -> dict[str, bytes]:
+    """Files of the promoted model."""
+    version = (SHIPPED / "PROMOTED").read_text(encoding="utf-8").strip()
+    return {path.name: path.read_bytes() for path in (SHIPPED / version).iterdir()}
+
+
+@cache
+def shipped_model() -> FusionModel:
+    """The promoted model, decoded."""
+    return decode_model(shipped_files())
+
+
+def record(
+    folder: Path, setting: Setting, frames: int, faults: Iterable[ScriptedFault] = ()
+) -> Simulation:
+    """Write a recording of `frames` frames; returns the simulation at its end."""
+    simulation = Simulation(setting, faults)
+    writer = RecordingWriter(folder)
+    for frame in simulation.frames(frames):
+        writer.add(frame)
+    writer.close(simulation)
+    return simulation
+
+
+def record_teachable(folder: Path) -> Simulation:
+    """A recording that is small, yet has faults enough to learn from: 12 nodes x 4, 4 hours."""
+    topology = build_topology(12, 4, seed=3)
+    rates = {
+        name: replace(rate, per_entity_day=12 * rate.per_entity_day) for name, rate in DENSE.items()
+    }
+    story = random_story(topology, 4.0, 3, rates)
+    return record(folder, Setting(12, 4, seed=3, interval_s=60.0), 240, story)

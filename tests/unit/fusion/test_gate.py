@@ -1,0 +1,93 @@
+"""May the score act alone? The gate names what is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwarden_verdict.entities import EntityRef, FaultClass
+from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun, score_gate, supporting_planes
+from gpuwarden_verdict.policy.document import Cap, Mode, PoolPolicy
+from gpuwarden_verdict.signals import Contribution, Plane, Risk
+from gpuwarden_wire.metrics import EntityKind
+from tests.builders.simulated import shipped_model
+
+
+def pool(*, score_may_exclude: bool = True) -> PoolPolicy:
+    return PoolPolicy(
+        name="train",
+        nodes=("*",),
+        mode=Mode.ACT,
+        cap=Cap(max_nodes=2, max_percent=10.0),
+        exclude_confidence=0.8,
+        settle_s=30.0,
+        dwell_s=600.0,
+        exclusion_ttl_s=86_400.0,
+        score_may_exclude=score_may_exclude,
+    )
+
+
+def risk(**by_plane: float) -> Risk:
+    return Risk(
+        entity=EntityRef(EntityKind.GPU, "GPU-1", "n1"),
+        probability=0.9,
+        fault_class=FaultClass.THERMAL,
+        contributions=(
+            Contribution("intercept", None, float("nan"), -3.0),
+            *(Contribution(name, Plane(name), 1.0, odds) for name, odds in by_plane.items()),
+        ),
+        model_version=shipped_model().version,
+        schema_hash="",
+        scored_at=0.0,
+    )
+
+
+def trial(*, gpu_days: float = 60_000.0, false_actions: int = 0, version: str = "") -> TrialRun:
+    version = version or shipped_model().version
+    return TrialRun(TrialKind.SHADOW, version, gpu_days, false_actions, recorded_at=0.0)
+
+
+def test_the_gate_opens_when_nothing_is_missing() -> None:
+    gate = score_gate(shipped_model(), risk(peers=2.0, counters=1.0), pool(), trial())
+    assert gate.open and gate.missing == ()
+
+
+def test_each_missing_thing_is_named() -> None:
+    gate = score_gate(
+        shipped_model(), risk(peers=4.0, counters=0.1), pool(score_may_exclude=False), None
+    )
+    assert not gate.open
+    policy, run, planes = gate.missing
+    assert "score_may_exclude" in policy and "train" in policy
+    assert shipped_model().version in run
+    assert "rests on: peers" in planes
+
+
+def test_a_trial_of_another_model_does_not_count() -> None:
+    gate = score_gate(shipped_model(), None, pool(), trial(version="gpu-other"))
+    assert len(gate.missing) == 1 and "no backtest or shadow run" in gate.missing[0]
+
+
+def test_a_short_trial_bounds_too_little() -> None:
+    gate = score_gate(shipped_model(), None, pool(), trial(gpu_days=1000.0))
+    assert "0.003" in gate.missing[0]
+
+
+def test_without_a_model_the_gate_is_shut() -> None:
+    assert not score_gate(None, None, pool(), trial()).open
+
+
+@pytest.mark.parametrize(
+    ("events", "upper"),
+    [(0, 2.9957), (1, 4.7439), (5, 10.5130), (20, 29.0620)],  # textbook Poisson bounds, 95 %
+)
+def test_the_bound_is_the_exact_poisson_bound(events: int, upper: float) -> None:
+    bound = trial(gpu_days=10.0, false_actions=events).bound_per_gpu_day
+    assert bound == pytest.approx(upper / 10.0, rel=1e-3)
+
+
+def test_no_days_bound_nothing() -> None:
+    assert trial(gpu_days=0.0).bound_per_gpu_day == float("inf")
+
+
+def test_planes_that_lower_the_risk_do_not_support_it() -> None:
+    assert set(supporting_planes(risk(peers=1.0, counters=-2.0, events=0.4))) == {Plane.PEERS}
