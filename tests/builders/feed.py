@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from gpuwarden_server.config import Settings
 from gpuwarden_verdict.policy.document import Mode
 from gpuwarden_wire.events import Event
 from tests.builders.server import Running, make_event, make_settings, wait_until
@@ -36,7 +37,7 @@ def quick_settings(
     dwell_s: float = 0.5,
     max_nodes: int = 50,
     **overrides: Any,
-) -> Any:
+) -> Settings:
     """Settings of a server that judges fast: its policy file is written beside its state."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "policy.toml"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuwarden_verdict.policy.document import Mode
-from gpuwarden_wire.events import EventKind
+from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.feed import (
     digest_of,
@@ -60,8 +61,8 @@ def gpu_of(node: Feeder, number: int) -> str:
     return f"GPU-{node.node_id}-{number}"
 
 
-def why(server: Running, gpu: str) -> dict[str, object]:
-    answer: dict[str, object] = get(server, f"/v1/gpus/{gpu}/why")
+def why(server: Running, gpu: str) -> dict[str, Any]:
+    answer: dict[str, Any] = get(server, f"/v1/gpus/{gpu}/why")
     return answer
 
 
@@ -174,7 +175,7 @@ def test_a_reading_excludes_on_the_sweep(server: Running, node: Feeder) -> None:
             node.telemetry([table], [schema])
         feed.wait_added(gpu)
     case = why(server, gpu)
-    assert case["verdict"]["usable"] == "no"  # type: ignore[index]  # JSON
+    assert case["verdict"]["usable"] == "no"
     reading = get(server, f"/v1/gpus/{gpu}")["readings"]["gpu_row_remap_failure"]
     assert reading == 1.0
 
@@ -225,14 +226,14 @@ def test_a_repair_ends_with_a_passed_check_and_probation(server: Running, node: 
         feed.wait_removed(gpu)
         assert state_of(server, gpu) in ("probation", "healthy")
         wait_until(lambda: state_of(server, gpu) == "healthy", "healthy after the dwell")
-    states = [move["after"] for move in why(server, gpu)["states"]]  # type: ignore[attr-defined]  # JSON
+    states = [move["after"] for move in why(server, gpu)["states"]]
     assert states == ["healthy", "probation", "in_repair", "excluded"]
     node.events(xid_event(79, slot(0), observed_at=1.0))
     wait_sweeps(server)
     assert state_of(server, gpu) == "healthy", "a fault from before the check is history"
 
 
-def check(kind: EventKind, gpu: str):  # type: ignore[no-untyped-def]  # an event
+def check(kind: EventKind, gpu: str) -> Event:
     return make_event(kind=kind, entity_kind=EntityKind.GPU, entity=gpu, text="dcgm r3")
 
 
