@@ -43,6 +43,8 @@ _TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 # The stream's heartbeat comes every 10 s: three missed ones are a broken connection.
 STREAM_SILENCE_S = 30.0
 
+_EVENT_PAGE = 1000
+
 
 class Client:
     """A connection to one gpuwarden server.
@@ -167,10 +169,11 @@ class Client:
         """Every stored event in order of arrival, page after page, as the server keeps it."""
         after: int | None = 0
         while after is not None:
-            query = {"node": node, "after": after, "limit": 1000}
+            query = {"node": node, "after": after, "limit": _EVENT_PAGE}
             page = self._get("/v1/events", EventPage, query)
             yield from page.items
-            after = page.next_after
+            # The position is given on the last page too, for who comes back later.
+            after = page.next_after if len(page.items) == _EVENT_PAGE else None
 
     def fleet(self) -> Fleet:
         """Summary of the fleet."""

@@ -253,7 +253,7 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         items: The event's fields, with the `row` of its arrival and its `node_id`.
-        next_after: Row to go on after; None on the last page.
+        next_after: Row to go on after, also on the last page.
     """
 
     items: tuple[dict[str, Any], ...]

@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 from httpx_sse import EventSource, ServerSentEvent
@@ -76,6 +77,20 @@ class ExclusionWatch:
     def state(self) -> FeedState | None:
         """The set held now, None before the first."""
         return self._state
+
+    def __enter__(self) -> Self:
+        """Begin to follow."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End following."""
+        self.stop()
 
     def start(self) -> None:
         """Begin to follow."""
