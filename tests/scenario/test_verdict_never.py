@@ -115,6 +115,17 @@ def test_a_stuck_driver_is_suspect_at_most_until_another_plane_agrees() -> None:
     assert fleet.record(node_ref(0)).state is EntityState.HEALTHY
 
 
+def test_a_stuck_driver_counts_once_the_kernel_tells_of_the_driver_too() -> None:
+    fleet = Fleet()
+    fleet.event(0, EventKind.DRIVER_STUCK, text="NVML call nvmlDeviceGetPowerUsage: 31 s")
+    fleet.line(1, "NVRM: The NVIDIA probe routine failed for 1 device(s).")
+    fleet.sweep(60)
+    assert fleet.excluded() == ()  # each alone
+    fleet.line(0, "NVRM: The NVIDIA probe routine failed for 1 device(s).")
+    fleet.sweep(60)
+    assert fleet.excluded_names() == ["n0"]
+
+
 def test_a_planned_reboot_of_the_whole_fleet_flags_nobody() -> None:
     """NVSentinel#1701: 214 nodes got NVLINK_DOWN at planned reboots."""
     fleet = Fleet(nodes=12, policy=parse_policy(ACT))

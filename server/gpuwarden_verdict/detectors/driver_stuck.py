@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuwarden_verdict.context import NodeContext
 from gpuwarden_verdict.detectors.making import Weight, event_signal
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 
 DETECTOR = "driver_stuck"
@@ -34,5 +34,6 @@ class DriverStuckDetector:
             fault_class=FaultClass.DRIVER,
             weight=_WEIGHT,
             sentence=f"the NVIDIA driver of node {ref.node_id} does not answer: {event.text[:200]}",
+            plane=Plane.STRUCTURE,
         )
         return [signal]
