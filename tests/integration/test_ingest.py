@@ -227,6 +227,22 @@ def test_a_second_live_spool_is_refused_and_takes_over_after_silence(
     assert stored["kmsg:late"] == "history"
 
 
+def test_spools_without_end_are_forgotten_from_the_oldest(feeder: Feeder, folder: Path) -> None:
+    spools = [f"{number:032x}" for number in range(20)]
+    for spool_id in spools:
+        feeder.spool_id, feeder.interval_s = spool_id, 0.001
+        feeder.seqs[Stream.EVENTS] = 0
+        feeder.events(make_event())
+        time.sleep(0.005)
+    kept = rows(
+        folder,
+        "SELECT spool_id, standing FROM spools WHERE node_id = ? ORDER BY first_seen_at",
+        feeder.node_id,
+    )
+    assert kept == [(spool, "superseded") for spool in spools[4:-1]] + [(spools[-1], "live")]
+    assert len(events_of(folder, feeder.node_id)) == 20
+
+
 def test_a_gap_is_taken_and_counted_unless_declared(server: Running, feeder: Feeder) -> None:
     def missing(why: str) -> float:
         return server.figure("gpuwarden_ingest_missing_sequences_total", why=why)

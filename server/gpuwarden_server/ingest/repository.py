@@ -158,7 +158,7 @@ def make_live(connection: Connection, node_id: str, spool_id: str, at: float) ->
     Returns:
         Oldest superseded spools beyond the bound, which were forgotten.
     """
-    connection.execute(
+    former = connection.execute(
         update(spools).where(spools.c.node_id == node_id).values(standing=str(Standing.SUPERSEDED))
     )
     connection.execute(
@@ -170,9 +170,20 @@ def make_live(connection: Connection, node_id: str, spool_id: str, at: float) ->
             last_seen_at=at,
         )
     )
-    query = select(spools.c.spool_id).where(spools.c.node_id == node_id)
-    newest_first = connection.scalars(query.order_by(spools.c.first_seen_at.desc())).all()
-    forgotten = [old for old in newest_first[MAX_SPOOLS_A_NODE:] if old != spool_id]
+    if former.rowcount < MAX_SPOOLS_A_NODE:
+        return []
+    return _forget_oldest(connection, node_id)
+
+
+def _forget_oldest(connection: Connection, node_id: str) -> list[str]:
+    """Delete a node's superseded spools but the newest; returns those that went."""
+    query = (
+        select(spools.c.spool_id)
+        .where(spools.c.node_id == node_id, spools.c.standing == str(Standing.SUPERSEDED))
+        .order_by(spools.c.first_seen_at.desc())
+        .offset(MAX_SPOOLS_A_NODE - 1)
+    )
+    forgotten = list(connection.scalars(query))
     for table in (applied_sequences, spools):
         connection.execute(
             delete(table).where(table.c.node_id == node_id, table.c.spool_id.in_(forgotten))
