@@ -50,17 +50,21 @@ class Sealer:
             self._thread.join(2.0)
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._ready():
-                    if self._stopping:
-                        return
-                    self._changed.wait(self._left())
-                gathered, self._tables = self._tables, []
-                self._heard.clear()
+        while (gathered := self._await_tick()) is not None:
             if gathered:
                 schemas = {schema.hash: schema for _, schema in gathered}
                 self._seal([table for table, _ in gathered], schemas.values())
+
+    def _await_tick(self) -> list[tuple[Table, Schema]] | None:
+        """What a tick gathered; None at the end."""
+        with self._changed:
+            while not self._ready():
+                if self._stopping:
+                    return None
+                self._changed.wait(self._left())
+            gathered, self._tables = self._tables, []
+            self._heard.clear()
+            return gathered
 
     def _ready(self) -> bool:
         if not self._heard:

@@ -12,6 +12,7 @@ from gpuwarden_agent.sources.kernel_lines import MAX_LINE_BYTES, FileMark, Kerne
 _POLL_S = 0.04
 """Between two looks at the file; the longest that a fresh line waits."""
 
+_POLLS_A_LOOK = 6
 _CHUNK_BYTES = 65_536
 _HEAD_BYTES = 256
 
@@ -60,11 +61,22 @@ class LogFileReader:
             lines = self._read_chunk()
             if lines:
                 return lines
-            left = deadline - time.monotonic()
-            if lines is None and left <= 0:
+            if lines is None and not self._await_growth(deadline):
                 return []
-            if lines is None:
-                time.sleep(min(_POLL_S, left))
+
+    def _await_growth(self, deadline: float) -> bool:
+        """Sleep until there is reason to look closer; False where none came by `deadline`.
+
+        The file's size is asked for at each poll, its name (was it rotated?) only now and then.
+        """
+        for _ in range(_POLLS_A_LOOK):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(_POLL_S, left))
+            if os.fstat(self._descriptor).st_size != self._offset:
+                return True
+        return True
 
     def mark(self) -> FileMark:
         """The position behind the last whole line."""

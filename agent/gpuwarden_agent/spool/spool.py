@@ -302,14 +302,18 @@ class Spool:
     def _make_room(self, store: BatchStore, cap_bytes: int) -> None:
         """Drop what was sealed first: telemetry as long as there is any, only then events."""
         for stream in (Stream.TELEMETRY, Stream.EVENTS):
-            while store.payload_bytes > cap_bytes:
-                oldest = store.oldest(stream, _SHED_STEP)
-                if not oldest:
-                    break
-                for entry_id, seq in oldest:
-                    if store.payload_bytes <= cap_bytes:
-                        break
-                    self._shed(store, stream, entry_id, seq)
+            left = True
+            while left and store.payload_bytes > cap_bytes:
+                left = self._shed_some(store, stream, cap_bytes)
+
+    def _shed_some(self, store: BatchStore, stream: Stream, cap_bytes: int) -> bool:
+        """Drop some of the oldest; False where the stream has none left."""
+        oldest = store.oldest(stream, _SHED_STEP)
+        for entry_id, seq in oldest:
+            if store.payload_bytes <= cap_bytes:
+                break
+            self._shed(store, stream, entry_id, seq)
+        return bool(oldest)
 
     def _shed(self, store: BatchStore, stream: Stream, entry_id: int, seq: int | None) -> None:
         number = self._take_seq(stream) if seq is None else seq
