@@ -13,7 +13,7 @@ END_S = 15.0
 
 @contextmanager
 def started(
-    command: Sequence[str | Path],
+    command: Sequence[object],
     log: Path,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,

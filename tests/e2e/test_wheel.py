@@ -77,7 +77,7 @@ def _url(log: Path) -> str:
 
 
 def _risk(
-    ask: Sequence[str | Path], folder: Path, access: Mapping[str, str]
+    ask: Sequence[object], folder: Path, access: Mapping[str, str]
 ) -> dict[str, Any] | None:
     answer = _run(ask, folder, access, check=False)
     found: dict[str, Any] | None = json.loads(answer).get("risk") if answer else None
@@ -85,7 +85,7 @@ def _risk(
 
 
 def _run(
-    command: Sequence[str | Path],
+    command: Sequence[object],
     folder: Path,
     environment: Mapping[str, str] | None = None,
     check: bool = True,

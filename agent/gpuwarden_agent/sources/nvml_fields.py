@@ -111,11 +111,12 @@ def _read_link_errors(caller: Caller, gpu: Gpu, readings: Readings) -> None:
                 for counter in _LINK_COUNTERS
             )
         except CallError as error:
-            if error.code not in _NO_LINK:
-                if error.code in codes.LOST:
-                    raise
-                readings.miss(_LINK_ERRORS, error.code)
-                return
+            if error.code in _NO_LINK:
+                continue
+            if error.code in codes.LOST:
+                raise
+            readings.miss(_LINK_ERRORS, error.code)
+            return
     if gpu.link_errors:
         readings.values["gpu_nvlink_errors_total"] = float(sum(gpu.link_errors.values()))
     else:
