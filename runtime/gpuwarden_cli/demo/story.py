@@ -153,8 +153,8 @@ def _nothing(stage: Stage) -> None:
 
 def _begin_burst(stage: Stage) -> None:
     stage.fail("application_burst", BURST_NODE)
-    # Half of the typical effect: about 13 C above its peers, which no fixed limit finds odd.
-    stage.fail("slow_overheating", stage.uuid(HOT), stage.pace.ramp_s, 0.5)
+    # Three quarters of the typical effect: about 14 C above its peers, odd for no fixed limit.
+    stage.fail("slow_overheating", stage.uuid(HOT), stage.pace.ramp_s, 0.75)
 
 
 def _begin_repair(stage: Stage) -> None:
