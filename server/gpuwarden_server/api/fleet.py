@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field
 
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_verdict.entities import EntityState
 from gpuwarden_verdict.policy.parse import pool_of
-from gpuwarden_wire.acknowledgement import Usable
+from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
 
 
@@ -66,17 +67,16 @@ def fleet_router(sources: ReadSources) -> APIRouter:
     @router.get("/fleet", summary="Counts by state, mode, feed, versions, model")
     def read_fleet(caller: Caller) -> FleetView:
         node_ids = sources.facts.node_ids()
-        verdicts = [sources.board.node_verdict(node_id) for node_id in node_ids]
-        gpus = [gpu for verdict in verdicts for gpu in verdict.gpus]
+        gpus = sum(gpu.present for gpu in sources.directory.gpus())
         feed = sources.board.published()
         modes = dict.fromkeys(pool.mode.value for pool in reversed(sources.policy.pools))
         return FleetView(
             nodes=len(node_ids),
-            gpus=len(gpus),
-            node_states=dict(Counter(verdict.node.state for verdict in verdicts)),
-            gpu_states=dict(Counter(gpu.state for gpu in gpus)),
+            gpus=gpus,
+            node_states=_states(sources.board.states(EntityKind.NODE), len(node_ids)),
+            gpu_states=_states(sources.board.states(EntityKind.GPU), gpus),
             silent_nodes=len(sources.facts.silent_nodes()),
-            unusable_nodes=sum(verdict.node.usable is Usable.NO for verdict in verdicts),
+            unusable_nodes=len({exclusion.node_id for exclusion in feed.exclusions}),
             open_incidents=sources.board.open_incidents(),
             mode=", ".join(modes),
             pools=dict(Counter(pool_of(sources.policy, node_id).name for node_id in node_ids)),
@@ -96,3 +96,8 @@ def fleet_router(sources: ReadSources) -> APIRouter:
         return PolicyView(version=sources.policy.version, pools=pools)
 
     return router
+
+
+def _states(others: Counter[EntityState], total: int) -> dict[str, int]:
+    healthy = max(0, total - sum(others.values()))
+    return {EntityState.HEALTHY.value: healthy, **{s.value: n for s, n in others.items()}}

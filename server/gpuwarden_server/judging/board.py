@@ -5,8 +5,11 @@ Values are immutable and replaced whole, so a reader sees either what was or wha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+
+import msgspec
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.decisions.ports import PublishedFeed
@@ -44,6 +47,8 @@ class VerdictBoard:
         self._standings: dict[Key, Standing] = {}
         self._risks: dict[Key, Risk] = {}
         self._marks: dict[str, int] = {}
+        # Verdicts as they were made last, with what they were made for: most never change.
+        self._kept: dict[str, tuple[tuple[int, Contact], NodeVerdict]] = {}
         self._feed: PublishedFeed | None = None
 
     def fill(self, book: Book) -> None:
@@ -108,11 +113,22 @@ class VerdictBoard:
     def node_verdict(self, node_id: str, contact: Contact | None = None) -> NodeVerdict:
         """The verdict about a node and its GPUs; `contact` where the caller knows it."""
         head = self.published().head
+        heard = contact if contact is not None else self._contact_of(node_id)
+        made_for = (self._marks.get(node_id, 0), heard)
+        kept = self._kept.get(node_id)
+        if kept is None or kept[0] != made_for:
+            verdict = self._made_verdict(node_id, heard, FeedPosition(head.feed_id, head.epoch))
+            kept = self._kept[node_id] = (made_for, verdict)
+        return msgspec.structs.replace(
+            kept[1], feed_id=head.feed_id, epoch=head.epoch, issued_at=self._clock.now()
+        )
+
+    def _made_verdict(self, node_id: str, contact: Contact, feed: FeedPosition) -> NodeVerdict:
         return node_verdict(
             self.standing(EntityRef(EntityKind.NODE, node_id, node_id)),
             [self.gpu_standing(gpu) for gpu in self.gpus_of(node_id)],
-            contact if contact is not None else self._contact_of(node_id),
-            FeedPosition(head.feed_id, head.epoch),
+            contact,
+            feed,
             self._clock.now(),
         )
 
@@ -134,6 +150,13 @@ class VerdictBoard:
             return shown
         known = self._directory.node(ref.node_id) is not None
         return Standing(entity=ref, state=EntityState.HEALTHY if known else None)
+
+    def states(self, kind: EntityKind) -> Counter[EntityState]:
+        """How many entities of a kind are in each state other than healthy."""
+        shown = [one for (name, _), one in list(self._standings.items()) if name == kind.value]
+        states = Counter(one.state for one in shown if one.state is not None)
+        del states[EntityState.HEALTHY]
+        return states
 
     def open_incidents(self) -> int:
         """Incidents that are not resolved."""

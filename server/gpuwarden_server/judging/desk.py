@@ -122,11 +122,6 @@ class EventDesk:
             with self._guarded.lock:
                 self._guarded.state.note_event(stored.ref, group, stored.event.observed_at, count)
 
-    def _forget_faults(self, target: EntityRef) -> None:
-        """Repaired and checked: what was counted before is no longer held against it."""
-        with self._guarded.lock:
-            self._guarded.state.note_repair(target)
-
     def _memory(self, node_id: str) -> _NodeMemory:
         return self._nodes.setdefault(node_id, _NodeMemory())
 
@@ -139,8 +134,6 @@ class EventDesk:
             in_repair = self._book.record_of(key).state is EntityState.IN_REPAIR
             recoveries = detect_recovery(stored.event, stored.ref, context, in_repair=in_repair)
             checked = stored.event.kind is EventKind.CHECK_PASSED
-            if checked and in_repair:
-                self._forget_faults(target)
             if recoveries or checked:
                 at = stored.event.observed_at if checked else None
                 found[key] = Findings(target, recoveries=recoveries, checked_at=at)
