@@ -69,6 +69,8 @@ class GpuPlant:
     ) -> None:
         """GPUs at the temperature that `load` settles at."""
         self._gpu, self._rates, self._rng = parameters.gpu, parameters.rates, rng
+        # Background counts and those of faults draw apart: a fault changes nobody else's numbers.
+        self._counts, self._fault_counts = rng.spawn(2)
         count = len(topology.gpus)
         racks, rack_of_node = np.unique(topology.racks, return_inverse=True)
         rack = rack_of_node[topology.gpu_node]
@@ -182,12 +184,13 @@ class GpuPlant:
         self["gpu_probe_seconds"][:] = rng.gamma(6.0, 0.004, count)
 
     def _count(self, effects: Effects, dt: float) -> None:
-        hours, rng = dt / 3600.0, self._rng
-        corrected = rng.poisson((self._ecc_rate + effects.ecc_corrected_per_hour) * hours)
+        hours = dt / 3600.0
+        corrected = self._counts.poisson(self._ecc_rate * hours)
+        corrected += self._fault_counts.poisson(effects.ecc_corrected_per_hour * hours)
         self["gpu_ecc_corrected_volatile_total"] += corrected
         self["gpu_ecc_corrected_aggregate_total"] += corrected
-        self["gpu_pcie_replay_total"] += rng.poisson(self._replay_rate * hours)
-        self["gpu_nvlink_errors_total"] += rng.poisson(self._link_rate * hours)
+        self["gpu_pcie_replay_total"] += self._counts.poisson(self._replay_rate * hours)
+        self["gpu_nvlink_errors_total"] += self._counts.poisson(self._link_rate * hours)
 
     def _set_constants(self) -> None:
         gpu = self._gpu

@@ -13,6 +13,7 @@ from gpuwarden_models.simulator.wire_player import WirePlayer
 from gpuwarden_wire.acknowledgement import Acknowledgement, Problem
 from gpuwarden_wire.batches import CONTENT_TYPE, Batch, Stream
 from gpuwarden_wire.codec import decode_batch, encode_json
+from tests.fakes.waiting import wait_for
 
 Place = tuple[str, str, Stream]
 
@@ -127,7 +128,7 @@ def serving(ingest: FakeIngest, port: int = 0) -> Iterator[int]:
         server.server_close()
 
 
-def play(port: int, frames: int = 0) -> tuple[WirePlayer, Simulation]:
+def play(port: int) -> tuple[WirePlayer, Simulation]:
     simulation = Simulation(Setting(nodes=3, gpus_per_node=2, seed=5, interval_s=1.0, salt="x"))
     url = f"http://127.0.0.1:{port}"
     player = WirePlayer(simulation, url, lambda node: f"key-of-{node}", 1.0, paced=False)
@@ -135,20 +136,16 @@ def play(port: int, frames: int = 0) -> tuple[WirePlayer, Simulation]:
 
 
 def wait_for_frames(player: WirePlayer, frames: int) -> None:
-    for _ in range(1000):
-        if player.counters().frames >= frames:
-            return
-        player.wait_applied(0.01)
-    raise AssertionError(player.counters())
+    wait_for(lambda: player.counters().frames >= frames, what=f"{frames} frames")
 
 
 def test_every_node_plays_its_own_spool_with_its_own_key() -> None:
     ingest = FakeIngest()
     with serving(ingest) as port:
         player, simulation = play(port)
-        player.start()
         gpu = simulation.topology.gpus[3].gpu_uuid
-        player.inject(ScriptedFault(FaultName.GPU_OFF_BUS, gpu, at_s=0.0))
+        player.inject(ScriptedFault(FaultName.GPU_OFF_BUS, gpu, at_s=2.0))
+        player.start()
         wait_for_frames(player, 10)
         assert player.stop(drain_s=10.0)
     counters = player.counters()

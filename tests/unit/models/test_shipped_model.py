@@ -1,0 +1,129 @@
+"""The shipped model in the demo's story, on fleets that it never saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from gpuwarden_models.replay import Replay
+from gpuwarden_models.simulator.simulation import Setting, Simulation
+from gpuwarden_models.simulator.story import FaultName, ScriptedFault
+from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors import detect_sweep
+from gpuwarden_verdict.detectors.learned import SUSPECT_PROBABILITY, detect_risk
+from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_verdict.features import feature_matrix
+from gpuwarden_verdict.fusion import fuse_suspects
+from gpuwarden_verdict.fusion.predict import log_odds, probability
+from gpuwarden_wire.metrics import EntityKind
+from tests.builders.simulated import shipped_model
+
+TRAINING_SEED = 11
+SEEDS = (102, 104, 107)
+assert TRAINING_SEED not in SEEDS
+
+
+@dataclass
+class Watched:
+    """A simulated fleet of 16 nodes x 8 GPUs, scored at every frame, as the server would."""
+
+    simulation: Simulation
+    replay: Replay
+    models: dict[str, str]
+
+    @classmethod
+    def of(cls, seed: int, interval_s: float = 2.0) -> Watched:
+        simulation = Simulation(Setting(16, 8, seed=seed, interval_s=interval_s))
+        model = simulation.setting.parameters.gpu.model
+        models = {gpu.gpu_uuid: model for gpu in simulation.topology.gpus}
+        return cls(simulation, Replay(), models)
+
+    def step(self) -> np.ndarray:
+        """Feed one frame and score all GPUs, in the topology's order."""
+        frame = self.simulation.next_frame()
+        self.replay.feed(frame)
+        view = self.replay.state.view(EntityKind.GPU)
+        scores = probability(log_odds(shipped_model(), feature_matrix(view, frame.at)))
+        rows = self.replay.state.rows_of(
+            EntityKind.GPU, [gpu.gpu_uuid for gpu in self.simulation.topology.gpus]
+        )
+        return scores[rows]
+
+    def rule_signals(self) -> list[str]:
+        """Entities that any rule of the sweep speaks about now."""
+        context = FleetContext(models=self.models)
+        found = detect_sweep(self.replay.state, context, self.simulation.now)
+        return [signal.entity.key for signal in found]
+
+    def busy_gpu(self) -> int:
+        """A GPU whose job does not pause for the next minutes."""
+        load = self.simulation.next_frame().tables[0].column("gpu_utilization_ratio")
+        return int(np.flatnonzero(load > 0.8)[13])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_score_names_the_overheating_gpu_long_before_any_rule_and_no_other(seed: int) -> None:
+    watched = Watched.of(seed)
+    sick = watched.busy_gpu()
+    gpu = watched.simulation.topology.gpus[sick].gpu_uuid
+    for _ in range(10):
+        watched.step()
+    onset = watched.simulation.now
+    watched.simulation.inject(ScriptedFault(FaultName.SLOW_OVERHEATING, gpu, at_s=0.0, ramp_s=30.0))
+    named_at, ruled_at, highest_other = None, np.inf, 0.0
+    for _ in range(120):
+        scores = watched.step()
+        if named_at is None and scores[sick] >= SUSPECT_PROBABILITY:
+            named_at = watched.simulation.now
+        highest_other = max(highest_other, float(np.delete(scores, sick).max()))
+        ruled = watched.rule_signals()
+        assert set(ruled) <= {gpu}, "no rule names another one"
+        ruled_at = min(ruled_at, watched.simulation.now if ruled else np.inf)
+    assert named_at is not None and named_at - onset <= 100.0
+    assert scores[sick] >= 0.6
+    assert highest_other < 0.3
+    assert ruled_at - named_at >= 30.0, (ruled_at - onset, named_at - onset)
+    risks = fuse_suspects(shipped_model(), watched.replay.state, [], [], watched.simulation.now)
+    (risk,) = risks
+    assert risk.entity.key == gpu and risk.fault_class is FaultClass.THERMAL
+    signal = detect_risk(risk, watched.simulation.now, may_exclude=False)
+    assert signal is not None and "temperature" in signal.sentence
+
+
+@pytest.mark.parametrize("rack", ["*", "gpu-0006"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_hot_aisle_raises_nobody(seed: int, rack: str) -> None:
+    watched = Watched.of(seed, interval_s=10.0)
+    watched.simulation.inject(
+        ScriptedFault(FaultName.HOT_AISLE, rack, at_s=60.0, ramp_s=300.0, severity=1.2)
+    )
+    assert max(float(watched.step().max()) for _ in range(240)) < SUSPECT_PROBABILITY
+
+
+def test_a_power_cap_and_a_burst_raise_nobody() -> None:
+    watched = Watched.of(SEEDS[0], interval_s=10.0)
+    watched.simulation.inject(ScriptedFault(FaultName.POWER_CAP, "gpu-0004", 60.0))
+    watched.simulation.inject(ScriptedFault(FaultName.APPLICATION_BURST, "gpu-0001", 120.0))
+    watched.simulation.inject(
+        ScriptedFault(FaultName.MISSING_SCRAPES, "gpu-0002", 200.0, duration_s=300.0)
+    )
+    assert max(float(watched.step().max()) for _ in range(120)) < SUSPECT_PROBABILITY
+
+
+def test_hard_faults_are_suspect_and_forgotten_after_repair() -> None:
+    watched = Watched.of(SEEDS[1])
+    uuids = [gpu.gpu_uuid for gpu in watched.simulation.topology.gpus]
+    watched.simulation.inject(ScriptedFault(FaultName.GPU_OFF_BUS, uuids[20], 20.0))
+    watched.simulation.inject(
+        ScriptedFault(FaultName.ROW_REMAP_FAILURE, uuids[40], 20.0, ramp_s=30.0)
+    )
+    for _ in range(60):
+        scores = watched.step()
+    assert scores[20] > SUSPECT_PROBABILITY and scores[40] > SUSPECT_PROBABILITY
+    for gpu in (20, 40):
+        watched.simulation.repair(uuids[gpu])
+    for _ in range(3):
+        scores = watched.step()
+    assert scores[20] < 0.3 and scores[40] < 0.3
