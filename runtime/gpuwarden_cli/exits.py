@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     REFUSED = 4  # the server answered and said no (key, role, unknown id, conflict)
     LOCAL = 5  # a file of this machine cannot be read or written, an extra is not installed
     INTERRUPTED = 130  # Ctrl-C, as shells report it
+    TERMINATED = 143  # SIGTERM, likewise
 
 
 class CommandError(Exception):

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from gpuwarden_cli.exits import ExitCode
+
 pytestmark = pytest.mark.serial
 
 STEPS = [
@@ -68,7 +70,7 @@ def test_signal_ends_everything_that_the_demo_started(tmp_path: Path) -> None:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == ExitCode.TERMINATED
     assert "Traceback" not in out + err
     assert left_behind(folder) == []
 
@@ -77,7 +79,7 @@ def test_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with demo(tmp_path, "--once", "--json") as process:
         _, err = process.communicate(timeout=30)
-    assert process.returncode == 2
+    assert process.returncode == ExitCode.USAGE
     assert "--folder" in err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -89,7 +91,7 @@ def test_port_in_use_is_named(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with demo(tmp_path / "demo", "--once", "--port", str(port)) as process:
             _, err = process.communicate(timeout=30)
-    assert process.returncode == 5
+    assert process.returncode == ExitCode.LOCAL
     assert str(port) in err
 
 

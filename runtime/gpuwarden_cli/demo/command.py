@@ -125,10 +125,10 @@ def _summary(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end the demo as Ctrl-C does: everything it started is ended."""
+    """Make SIGTERM and SIGHUP unwind the demo as Ctrl-C does: everything it started is ended."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise SystemExit(128 + number)
 
     before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
     try:
