@@ -35,6 +35,8 @@ from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.registry import metrics_of
 from gpuwarden_wire.schema import Schema, schema_for
 
+__all__ = ["Recording", "RecordingError"]
+
 _FRAMES_AT_ONCE = 256
 
 

@@ -42,10 +42,10 @@ def record(
 
 
 def record_teachable(folder: Path) -> Simulation:
-    """A recording that is small, yet has faults enough to learn from: 12 nodes x 4, 4 hours."""
-    topology = build_topology(12, 4, seed=3)
+    """A recording that is small, yet has faults enough to learn from: 20 nodes x 4, 6 hours."""
+    topology = build_topology(20, 4, seed=3)
     rates = {
-        name: replace(rate, per_entity_day=12 * rate.per_entity_day) for name, rate in DENSE.items()
+        name: replace(rate, per_entity_day=10 * rate.per_entity_day) for name, rate in DENSE.items()
     }
-    story = random_story(topology, 4.0, 3, rates)
-    return record(folder, Setting(12, 4, seed=3, interval_s=60.0), 240, story)
+    story = random_story(topology, 6.0, 3, rates)
+    return record(folder, Setting(20, 4, seed=3, interval_s=60.0), 360, story)
