@@ -143,8 +143,8 @@ class Agent:
         Raises:
             OSError: The address of /metrics is taken.
         """
-        self._start()
         try:
+            self._start()
             self.scheduler.supervise(stop, self._look_after_spool)
         finally:
             self._end()

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuwarden_agent.agent import Sources, build_sources
-from gpuwarden_agent.collectors.contract import Collector, CollectorError, EventFollower, Harvest
+from gpuwarden_agent.collectors.contract import Collector, CollectorError, Harvest
+from gpuwarden_agent.collectors.kernel_log import KernelLogFollower
 from gpuwarden_agent.config import AgentSettings
 from gpuwarden_agent.identity import read_boot_id
 from gpuwarden_agent.inventory import merge
@@ -21,10 +22,7 @@ from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 from gpuwarden_wire.registry import METRIC_BY_NAME
 from gpuwarden_wire.version import __version__
 
-_QUIET_S = 0.7
-"""A follower that has handed over nothing for so long has read what was there."""
-
-_FOLLOW_AT_MOST_S = 10.0
+_LOG_PATIENCE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -72,23 +70,14 @@ class Snapshot:
         }
 
 
-class _InMemory:
-    """Positions that are forgotten: each run reads from the beginning."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.changed_at = time.monotonic()
+class _NoPositions:
+    """Nothing is remembered: each run reads from the beginning."""
 
     def load_position(self, follower: str) -> bytes | None:
         return None
 
     def commit_position(self, follower: str, position: bytes, events: Sequence[Event]) -> None:
-        self.emit(events)
-
-    def emit(self, events: Sequence[Event]) -> None:
-        if events:
-            self.events += events
-            self.changed_at = time.monotonic()
+        return
 
 
 def collect_once(settings: AgentSettings) -> Snapshot:
@@ -98,8 +87,7 @@ def collect_once(settings: AgentSettings) -> Snapshot:
         ConfigError: A name in the settings is unknown.
     """
     boot_id = read_boot_id(settings.proc_root)
-    kept = _InMemory()
-    sources = build_sources(settings, boot_id, time.time(), kept)
+    sources = build_sources(settings, boot_id, time.time(), _NoPositions())
     visits = [Visit(one.name) for one in sources.collectors]
     threads = [
         threading.Thread(target=_visit, args=(one, visit), daemon=True)
@@ -107,7 +95,7 @@ def collect_once(settings: AgentSettings) -> Snapshot:
     ]
     for thread in threads:
         thread.start()
-    followed = [_follow(one, kept) for one in sources.followers if one.name == "kernel_log"]
+    followed = [_read_log(one) for one in sources.followers if isinstance(one, KernelLogFollower)]
     for collector, visit, thread in zip(sources.collectors, visits, threads, strict=True):
         thread.join(collector.deadline_s)
         if thread.is_alive():
@@ -144,31 +132,15 @@ def _visit(collector: Collector, visit: Visit) -> None:
     visit.took_s = time.monotonic() - began
 
 
-def _follow(follower: EventFollower, kept: _InMemory) -> Visit:
-    """Let a follower read what is there: it is stopped once nothing more comes."""
-    visit = Visit(follower.name, events=kept.events)
-    stop = threading.Event()
+def _read_log(log: KernelLogFollower) -> Visit:
+    visit = Visit(log.name)
     began = time.monotonic()
-    thread = threading.Thread(target=_run_follower, args=(follower, visit, kept, stop), daemon=True)
-    thread.start()
-    kept.changed_at = began
-    while thread.is_alive() and time.monotonic() - began < _FOLLOW_AT_MOST_S:
-        if time.monotonic() - kept.changed_at > _QUIET_S:
-            break
-        time.sleep(0.05)
-    stop.set()
-    thread.join(2.0)
-    visit.took_s = time.monotonic() - began
-    return visit
-
-
-def _run_follower(
-    follower: EventFollower, visit: Visit, kept: _InMemory, stop: threading.Event
-) -> None:
     try:
-        follower.follow(kept.emit, stop)
+        visit.events += log.read_present(_LOG_PATIENCE_S)
     except CollectorError as error:
         visit.reason, visit.mend = error.reason, error.mend
+    visit.took_s = time.monotonic() - began
+    return visit
 
 
 def unit_of(metric: str) -> str:

@@ -24,7 +24,7 @@ _log = structlog.get_logger("scheduler")
 _SUPERVISE_EVERY_S = 0.2
 _FOLLOWER_FIRST_PAUSE_S = 1.0
 _FOLLOWER_LONGEST_PAUSE_S = 60.0
-_FOLLOWER_FINE_AFTER_S = 2.0
+_FOLLOWER_FINE_AFTER_S = 1.0
 """A follower that was restarted and has run for so long works again."""
 
 

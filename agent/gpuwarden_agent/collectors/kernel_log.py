@@ -28,7 +28,7 @@ from gpuwarden_wire.metrics import EntityKind
 
 _log = structlog.get_logger("kernel_log")
 
-_WAIT_S = 0.5
+_WAIT_S = 0.2
 _SAVE_EVERY_S = 5.0
 _DRIVER_VERSION_EVERY_S = 60.0
 _TEXT_CHARACTERS = 1000
@@ -95,12 +95,7 @@ class KernelLogFollower:
             CollectorError: The log cannot be opened or is gone.
         """
         position = self._load()
-        try:
-            reader = self._open(position)
-        except OSError as error:
-            raise CollectorError(
-                reason_of(error), f"Let the agent read {self._path}, or set the kernel log's path."
-            ) from error
+        reader = self._reader(position)
         self._opened_before = True
         try:
             self._run(reader, list(position.pending) if position else [], emit, stop)
@@ -111,6 +106,30 @@ class KernelLogFollower:
         finally:
             self._save(reader, self._merger.rest())
             reader.close()
+
+    def read_present(self, patience_s: float) -> list[Event]:
+        """What the log holds now, positions aside; stops after `patience_s` at the latest.
+
+        Raises:
+            CollectorError: The log cannot be opened.
+        """
+        reader = self._reader(None)
+        until = time.monotonic() + patience_s
+        events: list[Event] = []
+        try:
+            while (lines := reader.read(0.0)) and time.monotonic() < until:
+                events += [one for line in lines for one in self._take(line, 0.0)]
+        finally:
+            reader.close()
+        return events + self._merger.rest()
+
+    def _reader(self, position: Position | None) -> LineReader:
+        try:
+            return self._open(position)
+        except OSError as error:
+            raise CollectorError(
+                reason_of(error), f"Let the agent read {self._path}, or set the kernel log's path."
+            ) from error
 
     def _run(self, reader: LineReader, kept: Sequence[Event], emit: Emit, stop: StopFlag) -> None:
         self._save(reader, kept)

@@ -47,6 +47,7 @@ class Spool:
         cap_bytes: int,
         memory_cap_bytes: int = MEMORY_CAP_BYTES,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open or create the spool.
 
@@ -58,6 +59,7 @@ class Spool:
         self._cap_bytes = cap_bytes
         self._memory_cap_bytes = memory_cap_bytes
         self._clock = clock
+        self._monotonic = monotonic
         self._lock = threading.RLock()
         self._folder_lock = take_folder(folder)
         try:
@@ -210,7 +212,7 @@ class Spool:
     def retry_disk(self) -> None:
         """Move what is in memory to the disk, if it takes it by now; cheap where nothing is."""
         with self._lock:
-            if self._overflow is not None and self._clock() >= self._retry_at:
+            if self._overflow is not None and self._monotonic() >= self._retry_at:
                 self._drain(self._overflow)
 
     def close(self) -> int:
@@ -350,7 +352,7 @@ class Spool:
         entry = store.oldest_unsent()
         if entry is None:
             return None
-        if store.count_unsent() > _IN_ORDER:
+        if store.has_more_unsent_than(_IN_ORDER):
             newest = store.newest_unsent()
             if newest is not None and newest.id > self._newest_sent_id:
                 entry = newest
@@ -420,7 +422,7 @@ class Spool:
             sound_marker(self._folder).unlink(missing_ok=True)
             self._overflow = BatchStore(None)
         self._trouble = reason
-        self._retry_at = self._clock() + _RETRY_DISK_S
+        self._retry_at = self._monotonic() + _RETRY_DISK_S
 
     def _drain(self, overflow: BatchStore) -> None:
         before = dict(self._next_seq)

@@ -198,9 +198,13 @@ class BatchStore:
             "WHERE stream = 'telemetry' AND seq IS NULL ORDER BY id DESC LIMIT 1", ()
         )
 
-    def count_unsent(self) -> int:
-        """Telemetry without a sequence."""
-        return self._number("SELECT count(*) FROM batches WHERE stream='telemetry' AND seq IS NULL")
+    def has_more_unsent_than(self, number: int) -> bool:
+        """True where more than `number` batches of telemetry have no sequence."""
+        found = self._run(
+            "SELECT 1 FROM batches WHERE stream = 'telemetry' AND seq IS NULL LIMIT 1 OFFSET ?",
+            (number,),
+        )
+        return found.fetchone() is not None
 
     def holds(self, entry_id: int) -> bool:
         """True where a batch is (still) here."""

@@ -98,7 +98,7 @@ class Sender:
         self._turns = 0
         self._away_because = ""
         self._wake = threading.Condition()
-        self._news = {"any": False, "events": False}
+        self._news: set[Stream] = set()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
@@ -109,9 +109,7 @@ class Sender:
     def wake(self, stream: Stream) -> None:
         """Something new lies in the spool."""
         with self._wake:
-            self._news["any"] = True
-            if stream is Stream.EVENTS:
-                self._news["events"] = True
+            self._news.add(stream)
             self._wake.notify()
 
     def stop(self, patience_s: float) -> None:
@@ -138,8 +136,7 @@ class Sender:
     def _run(self) -> None:
         while not self._stopping:
             with self._wake:
-                self._news["any"] = False
-                self._news["events"] = False
+                self._news.clear()
             try:
                 pause = self._step()
             except StoreFailed as failure:
@@ -295,7 +292,8 @@ class Sender:
     def _back_off(
         self, because: str, *, events_may_cut: bool, asked_s: float | None = None
     ) -> _Pause:
-        if not self._away_because:
+        # "HTTP 401 unauthenticated: …", "cannot reach …: …": told again when the kind changes.
+        if self._away_because.partition(":")[0] != because.partition(":")[0]:
             _log.warning("server_takes_no_batches", why=because)
         self._away_because = because
         now = time.monotonic()
@@ -314,11 +312,11 @@ class Sender:
     def _over(self, pause: _Pause) -> bool:
         now = time.monotonic()
         if not self._away_because:
-            return self._news["any"]
+            return bool(self._news)
         if now >= pause.until or self._key.stamp() != pause.key_stamp:
             return True
         cut_at = pause.begun + _EVENT_RETRY_S
-        return pause.events_may_cut and self._news["events"] and now >= cut_at
+        return pause.events_may_cut and Stream.EVENTS in self._news and now >= cut_at
 
     def _connect_to(self, url: str) -> ServerConnection:
         return ServerConnection(url, self._settings.request_timeout_s, self._settings.tls)

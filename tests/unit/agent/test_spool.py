@@ -243,7 +243,7 @@ def test_memory_is_bounded_while_the_disk_is_full(tmp_path: Path) -> None:
 
 def test_it_recovers_by_itself(tmp_path: Path) -> None:
     clock = [1000.0]
-    spool = Spool(tmp_path, origin(), 1_000_000, clock=lambda: clock[0])
+    spool = Spool(tmp_path, origin(), 1_000_000, monotonic=lambda: clock[0])
     with full_disk():
         spool.append_events([event(1)])
         assert spool.size().in_memory == 1
