@@ -309,3 +309,13 @@ def test_a_silent_node_is_unknown_and_excluded_nowhere(tmp_path: Path) -> None:
         never = get(server, "/v1/verdicts", node="never-seen")["verdicts"][0]
         assert never["node"]["usable"] == "unknown"
         node.close()
+
+
+def test_caps_know_nodes_that_came_since_the_last_sweep(tmp_path: Path) -> None:
+    with running_server(quick_settings(tmp_path, sweep_interval_s=600.0)) as server:
+        nodes = [introduced(server, f"early-{n}") for n in range(3)]
+        for node in nodes:
+            node.events(xid_event(79, slot(0)))
+        wait_until(lambda: exclusions_of(server)["count"] == 3, "all three, without any sweep")
+        for node in nodes:
+            node.close()

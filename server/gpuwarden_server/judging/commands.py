@@ -93,7 +93,7 @@ class JudgeDesk:
 
         def work(now: float) -> Concluded:
             move = self._decision_move(decision_id, author, now, approve)
-            self._pools.fold(move.decision.entity.node_id, self._book, (move,))
+            self._pools.fold(move.decision.entity.node_id, (move,))
             outcome = self._decided(move, author, now)
             entry = _audit("approve_decision", self._book.find_decision(decision_id), move, author)
             return Concluded((outcome,), (entry,), move.decision)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.fleet.domain import GpuRecord
 from gpuwarden_server.ingest.sessions import Presence
+from gpuwarden_server.judging.loads import Census
 from gpuwarden_verdict.context import FleetContext, NodeContext
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_verdict.exclusions import GpuPlace
@@ -95,9 +96,10 @@ class FleetFacts:
         """All nodes ever seen, by name."""
         return [node.node_id for node in self._directory.nodes()]
 
-    def gpu_nodes(self) -> Iterable[str]:
-        """Nodes that have GPUs."""
-        return {gpu.node_id for gpu in self._directory.gpus()}
+    def census(self) -> Census:
+        """Who counts for caps and the breaker."""
+        with_gpus = frozenset(gpu.node_id for gpu in self._directory.gpus())
+        return Census(with_gpus, self.silent_nodes())
 
     def silent_nodes(self) -> frozenset[str]:
         """Nodes that are known and not heard of."""

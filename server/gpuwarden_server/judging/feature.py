@@ -99,7 +99,7 @@ class Judging:
         now = parts.clock.now()
         writer = parts.state.writer
         book = await asyncio.wrap_future(writer.submit(lambda writes: Book(writes, now)))
-        pools = PoolBook(parts.policy)
+        pools = PoolBook(parts.policy, book, self.facts.census)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
         with parts.state.read() as connection:
             self._recall(connection, book, desk)
@@ -172,10 +172,6 @@ class Judging:
             held = desk.is_held(node_id, facts.presence(node_id), parts.clock.now())
             return NodeStanding(facts.contact_of(node_id), more_events=held)
 
-        def refresh_loads() -> None:
-            pools.refresh(book, facts.gpu_nodes(), facts.silent_nodes())
-
-        refresh_loads()
         return Bench(
             state=parts.state,
             book=book,
@@ -185,5 +181,5 @@ class Judging:
             ledger=Ledger(parts.state, book, facts.places, parts.facts),
             board=self.board,
             readers=parts.hub,
-            refresh_loads=refresh_loads,
+            pools=pools,
         )

@@ -99,6 +99,8 @@ class Judge:
         self, target: EntityRef, live: Sequence[Incident], record: EntityRecord, now: float
     ) -> list[DecisionMove]:
         key = key_of(target)
+        if not live and not self._book.decisions_of(key):
+            return []
         standing = self._standing_of(target.node_id)
         case = EntityCase(
             entity=target,
@@ -120,7 +122,7 @@ class Judge:
             now,
             lambda: new_id("dec"),
         )
-        policy.fold(target.node_id, self._book, moves)
+        policy.fold(target.node_id, moves)
         return moves
 
     def _checked_record(self, key: Key, findings: Findings, now: float) -> EntityRecord:

@@ -1,8 +1,9 @@
-"""What is out in each pool: kept between passes, folded after every decision."""
+"""What is out in each pool: counted anew when the fleet changes, folded after every decision."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from gpuwarden_server.judging.book import Book
 from gpuwarden_verdict.policy.document import DecisionMove, PolicyDocument, PoolPolicy
@@ -10,13 +11,35 @@ from gpuwarden_verdict.policy.evaluate import PoolLoad, load_after, pool_loads
 from gpuwarden_verdict.policy.parse import pool_of
 
 
+@dataclass(frozen=True, slots=True)
+class Census:
+    """Who counts.
+
+    Attributes:
+        gpu_nodes: Nodes that have GPUs.
+        silent: Nodes that are known and not heard of.
+    """
+
+    gpu_nodes: frozenset[str]
+    silent: frozenset[str]
+
+
 class PoolBook:
     """Pools by node and their loads; used in the judge's thread."""
 
-    def __init__(self, policy: PolicyDocument) -> None:
+    def __init__(self, policy: PolicyDocument, book: Book, census: Callable[[], Census]) -> None:
+        """Make one.
+
+        Args:
+            policy: Rules.
+            book: Decisions in force.
+            census: Who counts now; asked only when a load is wanted after `recount`.
+        """
         self.policy = policy
+        self._book = book
+        self._census = census
         self._pools: dict[str, PoolPolicy] = {}
-        self._loads: dict[str, PoolLoad] = {}
+        self._loads: dict[str, PoolLoad] | None = None
 
     def pool(self, node_id: str) -> PoolPolicy:
         """The pool of a node."""
@@ -29,18 +52,25 @@ class PoolBook:
         """Pool name by node."""
         return {node_id: self.pool(node_id).name for node_id in node_ids}
 
-    def refresh(self, book: Book, gpu_nodes: Iterable[str], silent: frozenset[str]) -> None:
-        """Count anew: nodes come, go and fall silent."""
-        self._loads = dict(pool_loads(self.policy, book.decisions(), gpu_nodes, silent))
+    def recount(self) -> None:
+        """Nodes came, went or fell silent: count anew when a load is wanted next."""
+        self._loads = None
 
     def load(self, node_id: str) -> PoolLoad:
         """What is out in the pool of a node."""
-        return self._loads.get(self.pool(node_id).name, PoolLoad(gpu_nodes=0))
+        return self._counted().get(self.pool(node_id).name, PoolLoad(gpu_nodes=0))
 
-    def fold(self, node_id: str, book: Book, moves: Sequence[DecisionMove]) -> None:
+    def fold(self, node_id: str, moves: Sequence[DecisionMove]) -> None:
         """Count what was just decided, before it is committed: the next decision must see it."""
         if not moves:
             return
         name = self.pool(node_id).name
-        live = [one for one in book.decisions() if self.pool(one.entity.node_id).name == name]
-        self._loads[name] = load_after(self.load(node_id), live, moves)
+        live = [d for d in self._book.decisions() if self.pool(d.entity.node_id).name == name]
+        self._counted()[name] = load_after(self.load(node_id), live, moves)
+
+    def _counted(self) -> dict[str, PoolLoad]:
+        if self._loads is None:
+            now = self._census()
+            counted = pool_loads(self.policy, self._book.decisions(), now.gpu_nodes, now.silent)
+            self._loads = dict(counted)
+        return self._loads

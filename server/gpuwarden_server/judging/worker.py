@@ -22,6 +22,7 @@ from gpuwarden_server.judging.desk import EventDesk
 from gpuwarden_server.judging.domain import Findings, Key, Outcome, key_of, merge_findings
 from gpuwarden_server.judging.judge import Judge
 from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
+from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FeedReaders
 from gpuwarden_server.judging.sweep import Sweeper
@@ -71,7 +72,7 @@ class Bench:
         ledger: Writes conclusions.
         board: Shows them.
         readers: Readers of the feed.
-        refresh_loads: Counts pools anew.
+        pools: Policy and what is out.
     """
 
     state: Database
@@ -82,7 +83,7 @@ class Bench:
     ledger: Ledger
     board: VerdictBoard
     readers: FeedReaders
-    refresh_loads: Callable[[], None]
+    pools: PoolBook
 
 
 class JudgeWorker:
@@ -192,14 +193,16 @@ class JudgeWorker:
 
     def _judge_events(self, events: Sequence[StoredEvent]) -> set[Key]:
         now = self._clock.now()
+        inventoried = {e.node_id for e in events if e.event.kind is EventKind.INVENTORY}
+        if inventoried:
+            self._bench.pools.recount()
         findings = merge_findings(f for stored in events for f in self._findings_of(stored, now))
         outcomes = self._reassess_all(findings.values(), now)
         committed = self._bench.ledger.commit(Judgement(outcomes, now, position=events[-1].row))
         self._bench.book.position = events[-1].row
         self._take_over(committed)
-        for stored in events:
-            if stored.event.kind is EventKind.INVENTORY:  # other GPUs are in the verdict now
-                self._bench.board.mark(stored.node_id)
+        for node_id in inventoried:  # other GPUs are in their verdicts now
+            self._bench.board.mark(node_id)
         published_at = self._clock.now()
         for stored in events:
             self._meters.event_delay.observe(max(0.0, published_at - stored.received_at))
@@ -248,7 +251,7 @@ class JudgeWorker:
             self._meters.refused.inc()
             _log.error("judge_row_refused", entity=outcome.target.key, reason=reason)
         if committed.refused:
-            bench.refresh_loads()
+            bench.pools.recount()  # it was counted as decided
         # The whole set first, then its change: who hears of the change finds it in the set.
         bench.board.show(bench.book, [key_of(outcome.target) for outcome in committed.outcomes])
         bench.board.publish(committed.feed)
@@ -279,7 +282,7 @@ class JudgeWorker:
     def _sweep(self) -> None:
         began, now = self._clock.monotonic(), self._clock.now()
         bench = self._bench
-        bench.refresh_loads()
+        bench.pools.recount()
         result = bench.sweeper.look(now)
         touched = self._judge_new_events()
         bench.book.risks = {k: r for k, r in result.risks.items() if k not in touched}
