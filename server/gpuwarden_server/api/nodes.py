@@ -133,6 +133,8 @@ def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
     contact = sources.facts.contact_of(node.node_id)
     verdict = sources.board.node_verdict(node.node_id, contact)
     records = sources.board.gpus_of(node.node_id)
+    # An inventory may arrive between both reads: a GPU without a verdict is listed the next time.
+    says = {said.entity: said for said in verdict.gpus}
     presence = sources.facts.presence(node.node_id)
     own = sources.board.standing(EntityRef(EntityKind.NODE, node.node_id, node.node_id))
     of_gpus = [sources.board.gpu_standing(gpu) for gpu in records]
@@ -147,7 +149,7 @@ def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
         silent=contact is Contact.SILENT,
         gpus_visible=sum(gpu.present for gpu in records),
         gpus_expected=node.gpus_expected,
-        gpus=[_node_gpu(gpu, said) for gpu, said in zip(records, verdict.gpus, strict=True)],
+        gpus=[_node_gpu(gpu, says[gpu.gpu_uuid]) for gpu in records if gpu.gpu_uuid in says],
         trouble=[
             TroubleView(source=one.source, reason=one.reason, since=one.since)
             for one in sources.troubles.of(node.node_id)
