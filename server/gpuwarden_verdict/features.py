@@ -107,8 +107,9 @@ def feature_matrix(view: KindView, now: float) -> F32:
 def _heat(view: KindView) -> tuple[F64, F64, F64, F64]:
     """Excess and drift in C, slowdown seconds of the last hour, missing share of the clock.
 
-    Each against the GPU's peers: those of its model and load band in the fleet, and those of them
-    in its own node; the smaller excess counts, so that a hot rack or a slow job accuses nobody.
+    Each against the GPU's peers: those of its model and load band in the fleet, and those of its
+    model in its own node; the smaller excess counts, so that a hot rack or a slow job accuses
+    nobody.
     """
     groups = _peers(view)
     watts = view.ewma_fast("gpu_power_watts").astype(np.float64)
@@ -141,7 +142,10 @@ def _peers(view: KindView) -> PeerGroups:
     )
     known = ~np.isnan(load)
     _, kind = np.unique(np.nan_to_num(model), axis=1, return_inverse=True)
-    return PeerGroups(fleet=kind.ravel() * 3 + band, node=view.node_rows, known=known)
+    kind = kind.ravel()
+    # The node's GPUs change their load together, so they stay one group while it changes.
+    node = view.node_rows * (int(kind.max(initial=0)) + 1) + kind
+    return PeerGroups(fleet=kind * 3 + band, node=node, known=known)
 
 
 def _memory(view: KindView) -> tuple[npt.NDArray[np.floating], ...]:

@@ -19,8 +19,8 @@ class PeerGroups:
     """Who is compared with whom.
 
     Attributes:
-        fleet: Group over the fleet of each of N entities, int64 >= 0.
-        node: Node of each, int64 >= 0; with `fleet` it makes the smaller group.
+        fleet: Group over the fleet of each of N entities, int64.
+        node: Group within the node of each, int64.
         known: False where the group is not known: no comparison.
     """
 
@@ -43,9 +43,8 @@ def excess_over_peers(values: npt.NDArray[np.floating], groups: PeerGroups) -> F
     wide = np.where(groups.known, values, np.nan).astype(np.float64)
     if wide.size == 0:
         return wide
-    narrow_group = groups.node * (int(groups.fleet.max()) + 1) + groups.fleet
     over_fleet = wide - group_medians(wide, groups.fleet)
-    over_node = wide - group_medians(wide, narrow_group)
+    over_node = wide - group_medians(wide, groups.node)
     excess: F64 = np.fmin(over_fleet, over_node)
     return excess
 
