@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_wire.metrics import EntityKind
 
@@ -21,6 +24,9 @@ Readings = dict[str, Any]
 """By metric: a number, or {"missing", "reason", "age_s"}."""
 
 
+_Plane = tuple[str, npt.NDArray[np.float32], npt.NDArray[np.uint8], npt.NDArray[np.float32]]
+
+
 def gpu_readings(guarded: GuardedState, gpu_uuids: Sequence[str], now: float) -> list[Readings]:
     """Latest readings of some GPUs.
 
@@ -30,17 +36,20 @@ def gpu_readings(guarded: GuardedState, gpu_uuids: Sequence[str], now: float) ->
         now: Epoch seconds; ages are counted to it.
     """
     with guarded.lock:
-        state = guarded.state
-        rows = state.rows_of(EntityKind.GPU, gpu_uuids).tolist()
-        view = state.view(EntityKind.GPU)
-        readings: list[Readings] = [{} for _ in rows]
-        for metric in view.metrics:
-            last, codes = view.last(metric), view.missing_code(metric)
-            ages = view.age_s(metric, now)
-            for place, row in enumerate(rows):
-                if row >= 0:
-                    readings[place][metric] = _form(last[row], int(codes[row]), float(ages[row]))
-    return readings
+        rows = guarded.state.rows_of(EntityKind.GPU, gpu_uuids).tolist()
+        view = guarded.state.view(EntityKind.GPU)
+        planes = [
+            (metric, view.last(metric), view.missing_code(metric), view.age_s(metric, now))
+            for metric in view.metrics
+        ]
+        return [_row(planes, row) if row >= 0 else {} for row in rows]
+
+
+def _row(planes: Sequence[_Plane], row: int) -> Readings:
+    return {
+        metric: _form(last[row], int(codes[row]), float(ages[row]))
+        for metric, last, codes, ages in planes
+    }
 
 
 def _form(value: float, code: int, age_s: float) -> float | dict[str, Any]:
