@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwarden_cli.app import run as run_command
 from gpuwarden_cli.demo.folder import make_folder
 from gpuwarden_cli.demo.installation import Installation
 from gpuwarden_cli.demo.pace import BRISK
@@ -80,6 +82,57 @@ def test_launcher_obeys_the_exclusion_and_the_revoke(
     assert pending == 1.0
     assert [item for item in client.exclusions().exclusions if item.entity == uuid] == []
     assert result(environ, "gpuwarden_runtime.launcher", *launch("true"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nodes", "--json"),
+        ("nodes",),
+        ("incidents", "--json"),
+        ("incidents", "--phase", "live"),
+        ("decisions", "--json"),
+        ("decisions", "--phase", "live", "--node", JOB_NODE),
+        ("why", f"{JOB_NODE}:3", "--json"),
+        ("why", f"{JOB_NODE}:3"),
+        ("why", JOB_NODE),
+        ("exclusions",),
+        ("exclusions", "--format", "json"),
+        ("exclusions", "--format", "hosts"),
+        ("exclusions", "--format", "slurm", "--scope", "node"),
+    ],
+)
+def test_commands_read_the_real_server(
+    installation: Installation,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("GPUWARDEN_URL", installation.url)
+    monkeypatch.setenv("GPUWARDEN_KEY", installation.operator_key)
+    assert run_command(words) == 0
+    out = capsys.readouterr().out
+    if "json" in words or "--json" in words:
+        assert json.loads(out) is not None
+    elif "--format" not in words:  # host lists are empty where nothing is excluded
+        assert out.strip()
+
+
+def test_keys_are_made_listed_and_ended(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUWARDEN_URL", installation.url)
+    monkeypatch.setenv("GPUWARDEN_KEY", installation.folder.admin_key)
+    assert run_command(["keys", "create", "--role", "reader", "--name", "ana", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    monkeypatch.setenv("GPUWARDEN_KEY", made["key"])
+    assert run_command(["nodes"]) == 0
+    assert run_command(["keys", "list"]) == 4  # a reader may not
+    monkeypatch.setenv("GPUWARDEN_KEY", installation.folder.admin_key)
+    assert run_command(["keys", "delete", made["id"]]) == 0
+    monkeypatch.setenv("GPUWARDEN_KEY", made["key"])
+    assert run_command(["nodes"]) == 4
+    capsys.readouterr()
 
 
 def test_power_cut_loses_no_event_and_no_exclusion(

@@ -80,24 +80,11 @@ class LiveScreen:
 
     def show(self, progress: Progress) -> None:
         """Draw everything."""
-        self._live.update(self._drawn(progress), refresh=True)
+        self._live.update(drawn(progress, self._page, self._sentence), refresh=True)
 
     def say(self, sentence: str) -> None:
         """Keep a sentence in the last line."""
         self._sentence = sentence
-
-    def _drawn(self, progress: Progress) -> Layout:
-        layout = Layout()
-        layout.split_column(
-            Layout(_header(progress, self._page), size=3),
-            Layout(name="middle"),
-            Layout(_incidents(progress), name="incidents", size=9),
-            Layout(Text(self._sentence or progress.trouble, style="yellow"), size=1),
-        )
-        layout["middle"].split_row(
-            Layout(_grid(progress), name="grid", size=38), Layout(_steps(progress), name="steps")
-        )
-        return layout
 
 
 class PlainScreen:
@@ -142,6 +129,27 @@ class SilentScreen(PlainScreen):
         """Print it to standard error."""
         sys.stderr.write(sentence + "\n")
         sys.stderr.flush()
+
+
+def drawn(progress: Progress, page: str, sentence: str = "") -> Layout:
+    """The whole screen.
+
+    Args:
+        progress: How the story goes.
+        page: Address of the page.
+        sentence: For the last line; else the latest trouble stands there.
+    """
+    layout = Layout()
+    layout.split_column(
+        Layout(_header(progress, page), size=3),
+        Layout(name="middle"),
+        Layout(_incidents(progress), name="incidents", size=9),
+        Layout(Text(sentence or progress.trouble or " ", style="yellow"), size=1),
+    )
+    layout["middle"].split_row(
+        Layout(_grid(progress), name="grid", size=38), Layout(_steps(progress), name="steps")
+    )
+    return layout
 
 
 def _header(progress: Progress, page: str) -> Panel:
@@ -198,8 +206,9 @@ def _steps(progress: Progress) -> Panel:
 
 def _incidents(progress: Progress) -> Panel:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
-    for _ in range(6):
-        table.add_column(no_wrap=True, overflow="ellipsis")
+    for width in (8, 11, 19, 6, 12):
+        table.add_column(no_wrap=True, overflow="ellipsis", min_width=width)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     live = progress.sight.live_incidents() if progress.sight else ()
     for item in live[:7]:
         where = item.node_id if item.entity_kind == "gpu" else item.entity
