@@ -11,6 +11,8 @@ import pytest
 from gpuwarden_server.app import create_app, run_server
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_verdict.policy.document import Mode
+from gpuwarden_wire.events import EventKind
+from gpuwarden_wire.metrics import EntityKind
 from tests.builders.feed import (
     exclusions_of,
     get,
@@ -23,6 +25,7 @@ from tests.builders.server import (
     Feeder,
     Running,
     gpu_table,
+    make_event,
     make_gpu,
     make_settings,
     running_server,
@@ -221,23 +224,27 @@ def test_advice_waits_for_a_person(tmp_path: Path) -> None:
         node.close()
 
 
-def test_an_exclusion_ends_when_its_evidence_has_cleared(server: Running, node: Feeder) -> None:
-    def report(failed: float) -> None:
-        rows = {gpu_of(node, n): (failed if n == 6 else 0.0,) for n in range(8)}
-        table, schema = gpu_table(rows, metrics=("gpu_row_remap_pending",))
-        node.telemetry([table], [schema])
+def test_an_exclusion_ends_by_itself_when_its_evidence_has_cleared_for_the_dwell(
+    server: Running, node: Feeder
+) -> None:
+    gpu = gpu_of(node, 6)
 
-    report(1.0)
-    wait_until(lambda: get(server, "/v1/incidents", node=node.node_id)["items"], "an incident")
-    report(0.0)
+    def told(kind: EventKind, **facts: object) -> None:
+        node.events(
+            make_event(kind=kind, entity_kind=EntityKind.GPU, entity=gpu, attributes=dict(facts))
+        )
 
-    def phase() -> object:
-        report(0.0)
-        return get(server, "/v1/incidents", node=node.node_id)["items"][0]["phase"]
-
-    wait_until(lambda: phase() in ("resolved", "mitigated", "open"), "seen again")
-    wait_sweeps(server, 3)
-    assert excluded_on(server, node) == set()
+    with reading_feed(server) as feed:
+        told(EventKind.GPU_LOST, probes=2)
+        out = feed.wait_added(gpu)
+        wait_sweeps(server, 8)
+        assert excluded_on(server, node) == {gpu}, "that nothing new is seen resolves nothing"
+        told(EventKind.GPU_BACK)
+        back = feed.wait_removed(gpu)
+    assert back.body["epoch"] > out.body["epoch"]
+    wait_until(lambda: get(server, f"/v1/gpus/{gpu}")["state"] == "healthy", "after probation")
+    (decision,) = get(server, "/v1/decisions", node=node.node_id)["items"]
+    assert decision["phase"] == "lifted"
 
 
 def test_a_policy_that_is_wrong_refuses_the_start_and_names_the_key(tmp_path: Path) -> None:

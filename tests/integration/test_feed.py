@@ -122,8 +122,8 @@ def test_kill_9_loses_and_doubles_nothing(tmp_path: Path) -> None:
         node = Feeder(server, key, "node-k")
         node.introduce([make_gpu(number, "node-k") for number in range(8)])
         sent = []
-        for round_number in range(4):
-            events = [xid_event(79, SLOTS[2 * round_number + n]) for n in range(2)]
+        for round_number in range(2):
+            events = [xid_event(79, SLOTS[4 * round_number + n]) for n in range(4)]
             batch = node.batch(Stream.EVENTS, events=tuple(events))
             sent += [event.id for event in events]
             with suppress(httpx.TransportError):
