@@ -72,6 +72,21 @@ def test_a_receiver_that_fails_and_recovers_gets_every_fact_once(
     assert phases == [("delivered",)]
 
 
+def test_what_is_long_past_goes_on_record_and_is_not_told(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    with running_server(settings(tmp_path, receiver.url)) as server:
+        node = Feeder(server, server.mint("agent", "old"), "old")
+        node.introduce([make_gpu(n, "old") for n in range(2)])
+        node.events(xid_event(79, SLOT, backlog=True))
+        wait_until(lambda: get(server, "/v1/incidents", phase="resolved")["items"], "on record")
+        node.events(xid_event(79, "0000:11:00.0"))
+        wait_until(lambda: len(receiver.accepted) == 2, "the present is told")
+        node.close()
+    told = {body["data"]["entity"] for body in receiver.bodies.values()}
+    assert told == {"GPU-old-1"}
+
+
 def test_what_was_not_told_is_told_after_a_restart(tmp_path: Path, receiver: Receiver) -> None:
     nowhere = "http://127.0.0.1:9/hook"  # the discard port: nobody listens
     first = settings(tmp_path, nowhere)

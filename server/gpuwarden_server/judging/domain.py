@@ -60,6 +60,7 @@ class Outcome:
     Attributes:
         target: The target.
         incident_moves: Facts, in order.
+        history: Facts of the past, put on record: nobody is told.
         renewed_incidents: Incidents whose evidence was only renewed: stored, no fact.
         decision_moves: Facts, in order.
         renewed_decisions: Decisions whose expiry was only renewed.
@@ -71,6 +72,7 @@ class Outcome:
 
     target: EntityRef
     incident_moves: tuple[IncidentMove, ...] = ()
+    history: tuple[IncidentMove, ...] = ()
     renewed_incidents: tuple[Incident, ...] = ()
     decision_moves: tuple[DecisionMove, ...] = ()
     renewed_decisions: tuple[Decision, ...] = ()
@@ -89,6 +91,7 @@ class Outcome:
         """Whether there is nothing to store."""
         return not (
             self.incident_moves
+            or self.history
             or self.renewed_incidents
             or self.changes_decisions
             or self.state_move

@@ -86,7 +86,8 @@ class Judge:
         history = _as_history(findings.history, live, now)
         return Outcome(
             target=findings.target,
-            incident_moves=(*facts, *history),
+            incident_moves=tuple(facts),
+            history=tuple(history),
             renewed_incidents=renewed,
             decision_moves=tuple(move for move in decision_moves if not self._renews(move)),
             renewed_decisions=tuple(m.decision for m in decision_moves if self._renews(m)),

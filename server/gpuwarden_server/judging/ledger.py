@@ -135,10 +135,11 @@ class Ledger:
         return Committed(tuple(taken), tuple(refused), feed, change)
 
     def _write_outcome(self, connection: Connection, outcome: Outcome) -> None:
-        last = {move.incident.id: move.incident for move in outcome.incident_moves}
+        moves = (*outcome.incident_moves, *outcome.history)
+        last = {move.incident.id: move.incident for move in moves}
         last |= {incident.id: incident for incident in outcome.renewed_incidents}
         incident_rows.write_incidents(connection, tuple(last.values()))
-        incident_rows.write_moves(connection, outcome.incident_moves)
+        incident_rows.write_moves(connection, moves)
         incident_rows.write_acquittals(connection, outcome.acquittals)
         decision_rows.write_decision_moves(connection, outcome.decision_moves, outcome.snapshots)
         decision_rows.write_decisions(connection, outcome.renewed_decisions)

@@ -273,7 +273,10 @@ class JudgeWorker:
                 judgement = Judgement(
                     concluded.outcomes, self._clock.now(), audits=concluded.audits
                 )
-                self._take_over(self._bench.ledger.commit(judgement))
+                committed = self._bench.ledger.commit(judgement)
+                self._take_over(committed)
+                if committed.refused:
+                    raise WriteFailed(committed.refused[0][1])
             except Exception as error:
                 command.future.set_exception(error)
             else:
