@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders.nvml import ScenarioFile, l40s_node, pci_bus, stub_environment
-from tests.builders.processes import started
+from tests.builders.nvml import l40s_node
+from tests.builders.processes import agent_environment, started
 from tests.builders.server import wait_until
 from tests.builders.wheel import build_wheel, install_wheel
 
@@ -45,7 +45,10 @@ def test_the_wheel_with_extras_serves_and_scores_a_gpu(wheel: Path, tmp_path: Pa
         wait_until(lambda: _url(log), "the server says where it listens", 30)
         access = {"GPUWARDEN_URL": _url(log), "GPUWARDEN_KEY": KEY}
         agent = [programs / "gpuwarden-agent", "run"]
-        with started(agent, tmp_path / "agent.log", _agent_environment(tmp_path, _url(log)), empty):
+        environment = agent_environment(
+            tmp_path / "node", _url(log), KEY, "node-1", l40s_node(1), interval_s=0.5
+        )
+        with started(agent, tmp_path / "agent.log", environment, empty):
             ask = [programs / "gpuwarden", "why", "node-1:0", "--json"]
             wait_until(lambda: _risk(ask, empty, access), "a score of the GPU", 30)
             risk = _risk(ask, empty, access)
@@ -54,31 +57,12 @@ def test_the_wheel_with_extras_serves_and_scores_a_gpu(wheel: Path, tmp_path: Pa
     assert risk["contributions"]
 
 
-def _agent_environment(folder: Path, url: str) -> dict[str, str]:
-    scenario = ScenarioFile(folder / "scenario", l40s_node(1))
-    scenario.write()
-    kernel_log = folder / "kern.log"
-    kernel_log.touch()
-    return stub_environment(scenario.path) | {
-        "GPUWARDEN_AGENT_SERVER_URL": url,
-        "GPUWARDEN_AGENT_KEY": KEY,
-        "GPUWARDEN_AGENT_NODE_ID": "node-1",
-        "GPUWARDEN_AGENT_SYS_ROOT": str(pci_bus(folder / "sys", [scenario.node.gpus[0].pci])),
-        "GPUWARDEN_AGENT_KMSG_PATH": str(kernel_log),
-        "GPUWARDEN_AGENT_SPOOL_FOLDER": str(folder / "spool"),
-        "GPUWARDEN_AGENT_VERDICT_FILE": str(folder / "verdict.json"),
-        "GPUWARDEN_AGENT_INTERVAL_S": "0.5",
-    }
-
-
 def _url(log: Path) -> str:
     found = re.search(r"http://[\d.]+:\d+", log.read_text() if log.exists() else "")
     return found[0] if found else ""
 
 
-def _risk(
-    ask: Sequence[object], folder: Path, access: Mapping[str, str]
-) -> dict[str, Any] | None:
+def _risk(ask: Sequence[object], folder: Path, access: Mapping[str, str]) -> dict[str, Any] | None:
     answer = _run(ask, folder, access, check=False)
     found: dict[str, Any] | None = json.loads(answer).get("risk") if answer else None
     return found

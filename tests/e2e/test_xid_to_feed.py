@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders.feed import FeedReader, get, quick_settings, reading_feed
-from tests.builders.nvml import ScenarioFile, h100_node, pci_bus, stub_environment
-from tests.builders.processes import started
+from tests.builders.nvml import h100_node
+from tests.builders.processes import agent_environment, started
 from tests.builders.server import Running, ServerProcess, wait_until
 
 ROUNDS = 20
@@ -46,30 +46,16 @@ def test_median_time_from_a_kernel_line_to_the_feed(
 
 def _round(running: Running, folder: Path, number: int) -> list[float]:
     """Let every GPU of one node fall off the bus, one after the other."""
-    node_id, home = f"node-{number}", folder / f"node-{number}"
-    home.mkdir()
-    scenario = ScenarioFile(home / "scenario", h100_node())
-    for index, gpu in enumerate(scenario.node.gpus):
+    node_id, home, node = f"node-{number}", folder / f"node-{number}", h100_node()
+    for index, gpu in enumerate(node.gpus):
         gpu.uuid = f"GPU-{number:08d}-0000-0000-0000-{index:012d}"
-    scenario.write()
+    key = running.mint("agent", node_id)
+    environment = agent_environment(home, running.url, key, node_id, node)
     kernel_log = home / "kern.log"
-    kernel_log.touch()
-    environment = stub_environment(scenario.path) | {
-        "GPUWARDEN_AGENT_SERVER_URL": running.url,
-        "GPUWARDEN_AGENT_KEY": running.mint("agent", node_id),
-        "GPUWARDEN_AGENT_NODE_ID": node_id,
-        "GPUWARDEN_AGENT_SYS_ROOT": str(
-            pci_bus(home / "sys", [gpu.pci for gpu in scenario.node.gpus])
-        ),
-        "GPUWARDEN_AGENT_KMSG_PATH": str(kernel_log),
-        "GPUWARDEN_AGENT_SPOOL_FOLDER": str(home / "spool"),
-        "GPUWARDEN_AGENT_VERDICT_FILE": str(home / "verdict.json"),
-        "GPUWARDEN_AGENT_INTERVAL_S": "1",
-    }
     command = [Path(sys.executable).with_name("gpuwarden-agent"), "run"]
     with started(command, home / "agent.log", environment), reading_feed(running) as feed:
         wait_until(lambda: _gpus(running, node_id) == 8, "the server knows the node's GPUs", 30)
-        return [_seconds_to(feed, kernel_log, gpu.pci, gpu.uuid) for gpu in scenario.node.gpus]
+        return [_seconds_to(feed, kernel_log, gpu.pci, gpu.uuid) for gpu in node.gpus]
 
 
 def _seconds_to(feed: FeedReader, kernel_log: Path, slot: str, gpu_uuid: str) -> float:
