@@ -102,7 +102,7 @@ def free_port() -> int:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Processes whose environment names a file of the demo's folder."""
+    """Processes whose arguments or environment name a file of the demo's folder."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -112,6 +112,7 @@ def left_behind(folder: Path) -> list[str]:
             words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if str(folder.resolve()).encode() in environ:
+        itself = "gpuwarden_cli.main demo" in words
+        if str(folder.resolve()) in words + environ.decode(errors="replace") and not itself:
             found.append(words)
     return found

@@ -47,7 +47,7 @@ def demo(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = False,
-) -> int:
+) -> None:
     """A whole gpuwarden on this machine: a played fleet of 128 GPUs, and what goes wrong in it.
 
     Needs no GPU, no root and no network. Without --once it goes on after the story, until Ctrl-C.
@@ -66,9 +66,17 @@ def demo(
             summary = _play(installation, screen, once)
         finally:
             installation.end()
+    conclude(summary, as_json)
+
+
+def conclude(summary: DemoSummary, as_json: bool) -> None:
+    """Print the summary, and exit with 1 where the story was not as told."""
     if as_json:
         print_json(summary)
-    return ExitCode.DONE if summary.outcome is Outcome.AS_TOLD else ExitCode.NEGATIVE
+    else:
+        print(_conclusion(summary))
+    if summary.outcome is not Outcome.AS_TOLD:
+        raise typer.Exit(ExitCode.NEGATIVE)
 
 
 def _screen(page: str, once: bool, as_json: bool) -> Screen:
@@ -93,6 +101,13 @@ def _play(installation: Installation, screen: Screen, once: bool) -> DemoSummary
             with suppress(KeyboardInterrupt):
                 teller.watch(_FOREVER_S)
     return summary
+
+
+def _conclusion(summary: DemoSummary) -> str:
+    told = sum(step.outcome is Outcome.AS_TOLD for step in summary.steps)
+    stored = f"{summary.events.stored} of {summary.events.acknowledged} acknowledged events stored"
+    wrong = f", {len(summary.forbidden)} sights that must not be" if summary.forbidden else ""
+    return f"{told} of {len(summary.steps)} steps as told{wrong}; {stored}; {summary.seconds:.0f} s"
 
 
 def _summary(

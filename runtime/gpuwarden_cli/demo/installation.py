@@ -86,17 +86,17 @@ class Installation:
     def start_server(self) -> None:
         """Start the server, or start it again on the same databases."""
         variables = {
-            "GPUWARDEN_HOST": "127.0.0.1",
-            "GPUWARDEN_PORT": str(self.port),
-            "GPUWARDEN_STATE_FOLDER": str(self.folder.state),
             "GPUWARDEN_ADMIN_KEY": self.folder.admin_key,
-            "GPUWARDEN_POLICY_FILE": str(self.folder.policy),
             "GPUWARDEN_SWEEP_INTERVAL_S": str(self.pace.sweep_s),
             "GPUWARDEN_CHECKPOINT_PASS_S": "5",
             "GPUWARDEN_SILENT_AFTER_S": str(self.pace.silent_s),
         }
         log = self.folder.log("server")
-        self._server = Process("gpuwarden_cli.main", ["server"], variables, log)
+        words = [
+            *("server", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--policy", str(self.folder.policy), "--state-folder", str(self.folder.state)),
+        ]
+        self._server = Process("gpuwarden_cli.main", words, variables, log)
         self._wait_ready()
 
     def end(self) -> None:

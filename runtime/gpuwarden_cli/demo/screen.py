@@ -93,6 +93,7 @@ class PlainScreen:
     def __init__(self, page: str) -> None:
         self._page = page
         self._shown: dict[str, Outcome] = {}
+        self._forbidden: set[str] = set()
 
     def __enter__(self) -> Self:
         self.say(f"page: {self._page}")
@@ -107,7 +108,7 @@ class PlainScreen:
         """Nothing to undo."""
 
     def show(self, progress: Progress) -> None:
-        """Print each step once when it begins and once when it ends."""
+        """Print each step when it begins and when it ends, and each forbidden sight, once."""
         for item in progress.told:
             if item.outcome is Outcome.WAITING or self._shown.get(item.step.name) is item.outcome:
                 continue
@@ -115,6 +116,10 @@ class PlainScreen:
             mark = _MARKS[item.outcome][0]
             seen = f"\n    {item.seen} ({item.seconds:.1f} s)" if item.seen else ""
             self.say(f"{mark}{item.step.title}{seen}")
+        for sentence in progress.forbidden:
+            if sentence not in self._forbidden:
+                self._forbidden.add(sentence)
+                self.say(f"✗ must not be: {sentence}")
 
     def say(self, sentence: str) -> None:
         """Print it."""

@@ -47,7 +47,7 @@ def story(pace: Pace) -> tuple[Step, ...]:
             _begin_burst,
             seen_burst,
             pace.step_s + 2.0 * pace.settle_s,
-            2.0 * pace.settle_s + 4.0 * pace.sweep_s,
+            pace.settle_s + 6.0 * pace.sweep_s,
         ),
         *_faults(pace),
         *_way_back(pace),

@@ -12,6 +12,7 @@ from gpuwarden_cli.demo.summary import DemoSummary, EventCounts, StepSummary
 from gpuwarden_cli.exits import ExitCode
 from gpuwarden_runtime import exits
 from gpuwarden_runtime.arguments import parse_arguments
+from gpuwarden_runtime.config import RuntimeSettings
 
 DOCS = Path(__file__).parents[3] / "docs"
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
@@ -40,6 +41,12 @@ def test_every_command_is_documented() -> None:
     names += [str(group.name) for group in app.registered_groups]
     assert len(names) >= 10
     assert [name for name in names if f"`gpuwarden {name}" not in CLI] == []
+
+
+def test_every_setting_of_the_runtime_is_documented() -> None:
+    names = set(re.findall(r"GPUWARDEN_[A-Z_]+", str(RuntimeSettings.__doc__)))
+    assert len(names) == len(RuntimeSettings.__dataclass_fields__) + 1  # the key has two
+    assert [name for name in sorted(names) if f"`{name}`" not in LAUNCHER] == []
 
 
 def test_every_field_of_the_summary_is_documented() -> None:
