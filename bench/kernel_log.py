@@ -1,7 +1,7 @@
 """How well kernel lines are told apart: `.venv/bin/python bench/kernel_log.py FOLDER`.
 
-FOLDER holds the public lines (docs/public-data.md). Prints the table that the contract test asserts,
-with 95 % Wilson intervals (public data).
+FOLDER holds the public lines (docs/public-data.md). Prints the table that the contract test
+asserts, with 95 % Wilson intervals (public data).
 """
 
 from __future__ import annotations
