@@ -121,7 +121,7 @@ def _run(arguments: Arguments, place: Place, client: Client, cache: SetCache) ->
         _say(str(error))
         client.close()
         return ExitCode.NOT_FOUND if error.missing else ExitCode.NOT_EXECUTABLE
-    forwarder.command = command
+    forwarder.attach(command)
 
     def hear(state: FeedState) -> None:
         exclusions = covering(place, state.exclusions.values())
@@ -154,19 +154,23 @@ def _follow(command: Command, news: queue.SimpleQueue[_News], grace_s: float) ->
 
 
 class _Forwarder:
-    """Hands signals on to the command; before there is one they end the launcher.
-
-    Attributes:
-        command: Where they go.
-    """
+    """Hands signals on to the command; one that comes while it starts is kept until it has."""
 
     def __init__(self) -> None:
-        self.command: Command | None = None
+        self._command: Command | None = None
+        self._early: list[int] = []
+
+    def attach(self, command: Command) -> None:
+        """From now on signals go to `command`."""
+        self._command = command
+        while self._early:
+            command.forward(self._early.pop(0))
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.command is None:
-            raise SystemExit(128 + number)
-        self.command.forward(number)
+        if self._command is None:
+            self._early.append(number)
+        else:
+            self._command.forward(number)
 
 
 def _explain(exclusions: Sequence[Exclusion]) -> None:
