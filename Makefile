@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-long lint services docs lock clean
+.PHONY: demo test test-long lint services docs wheel lock clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/gpuwarden demo $(ARGS)
@@ -27,6 +27,9 @@ services:
 # Reference tables of docs/, from the registries.
 docs: $(VENV)/.ready
 	$(BIN)/python docs/generate.py
+
+wheel: $(VENV)/.ready
+	$(BIN)/python -m build --wheel --no-isolation
 
 # Pins with hashes for every supported Python, without index addresses. Needs uv on PATH.
 lock:
