@@ -49,11 +49,17 @@ class Command:
     ) -> None:
         self._terminal = _terminal_of_ours()
         try:
-            self._process = subprocess.Popen(list(words), process_group=0)
+            self._process = subprocess.Popen(
+                list(words),
+                process_group=0,
+                # The child takes the terminal itself: it may read before we would have handed it
+                # over. No other thread runs yet that could hold a lock in the fork.
+                preexec_fn=None if self._terminal is None else self._take_terminal,
+            )
         except OSError as error:
+            self.take_back_terminal()
             raise CommandNotStarted(words[0], error) from error
         self._group = self._process.pid
-        self._hand_terminal(self._group)
         self._on_end = on_end
         self._on_stop = on_stop
         threading.Thread(target=self._wait, name="command", daemon=True).start()
@@ -117,6 +123,9 @@ class Command:
             return True  # a member changed its user
         # Orphans of the group that nobody reaps (a container without init) still count for kill.
         return self._process.returncode is None or _has_live_member(self._group)
+
+    def _take_terminal(self) -> None:
+        self._hand_terminal(os.getpgrp())
 
     def _hand_terminal(self, group: int) -> None:
         if self._terminal is None:
