@@ -70,17 +70,17 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def test_command_reads_the_terminal_stops_goes_on_and_is_interrupted(terminal: Terminal) -> None:
-    terminal.type(f"{sys.executable} -m gpuwarden_runtime.launcher --node x -- cat\n")
+    terminal.type(f"{sys.executable} -m gpuwarden_runtime.launcher --node x -- sed -u s/^/got:/\n")
     terminal.wait_for("starting all the same")
     terminal.type("first\n")
-    terminal.wait_for("first\r\nfirst\r\n")  # the echo, then cat
+    terminal.wait_for("got:first\r\n")
     terminal.type("\x1a")
     terminal.wait_for("Stopped")
     terminal.wait_for(PROMPT)
     terminal.type("fg\n")
-    terminal.wait_for("cat\r\n")
+    terminal.wait_for("got:/\r\n")
     terminal.type("second\n")
-    terminal.wait_for("second\r\nsecond\r\n")
+    terminal.wait_for("got:second\r\n")
     terminal.type("\x03")
     terminal.wait_for(PROMPT)
     terminal.type("echo code=$?\n")
