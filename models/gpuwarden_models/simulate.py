@@ -1,7 +1,9 @@
-"""`gpuwarden simulate`: a fleet with faults, written as a recording."""
+"""`gpuwarden simulate`: a fleet with faults, written as a recording or played to a server."""
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from gpuwarden_models.simulator.recording_writer import RecordingWriter
 from gpuwarden_models.simulator.schedule import random_story
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.topology import build_topology
+from gpuwarden_models.simulator.wire_player import WirePlayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +75,27 @@ def simulate(
         faults=dict(Counter(fault.name.value for fault in story)),
         seed=seed,
     )
+
+
+def live_fleet(
+    url: str, key: str, nodes: int, gpus_per_node: int, hours: float, seed: int, interval_s: float
+) -> WirePlayer:
+    """A fleet with random faults that plays to a server in real time; not yet started.
+
+    Args:
+        url: Server.
+        key: A key that may speak for every node: role admin.
+        nodes: Number of nodes.
+        gpus_per_node: 1 to 8.
+        hours: Time over which the faults are spread; after it the fleet plays on without new ones.
+        seed: Sets fleet and faults.
+        interval_s: Time between readings.
+
+    Raises:
+        ValueError: A number is out of range; the message says which and what to use.
+    """
+    if hours <= 0:
+        raise ValueError(f"hours is {hours}: use a positive number")
+    story = random_story(build_topology(nodes, gpus_per_node, seed), hours, seed)
+    setting = Setting(nodes, gpus_per_node, seed, interval_s, time.time(), secrets.token_hex(8))
+    return WirePlayer(Simulation(setting, story), url, lambda node_id: key, interval_s)

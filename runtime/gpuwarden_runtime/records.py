@@ -283,6 +283,13 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: float | None = None
 
 
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the server takes us for."""
+
+    role: Role
+    name: str = ""
+
+
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Summary of the fleet; the parts not named here are read by the page."""
 
@@ -291,3 +298,4 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     version: str = ""
     model: str | None = None
+    caller: Caller | None = None

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gpuwarden_cli.commands.live import play_live
 from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_cli.extras import load
 from gpuwarden_cli.output import print_json
@@ -23,18 +24,38 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    out: Annotated[Path, typer.Option(help="New or empty folder for the recording.")],
+    context: typer.Context,
+    out: Annotated[
+        Path | None, typer.Option(help="New or empty folder: write a recording there.")
+    ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Play to the server instead, in real time, until Ctrl-C; needs an admin key.",
+        ),
+    ] = False,
     nodes: Annotated[int, typer.Option(min=1, help="Number of nodes.")] = 16,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=8, help="GPUs of each.")] = 8,
-    hours: Annotated[float, typer.Option(help="Length.")] = 24.0,
+    hours: Annotated[float, typer.Option(help="Time over which faults are spread.")] = 24.0,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal recordings.")] = 1,
-    interval_s: Annotated[float, typer.Option(help="Seconds between readings.")] = 30.0,
+    interval_s: Annotated[
+        float | None,
+        typer.Option(help="Seconds between readings; 30 for a recording, 5 with --live."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a fleet with random faults and write a recording for `gpuwarden train`."""
+    """Simulate a fleet with random faults: a recording for `gpuwarden train`, or a live fleet."""
+    if (out is None) != live:
+        raise CommandError(
+            ExitCode.USAGE, "give --out DIR for a recording, or --live to play to the server"
+        )
+    if out is None:
+        play_live(context, (nodes, gpus_per_node, hours, seed, interval_s or 5.0))
+        return
     run = load("gpuwarden_models.simulate", "simulate", "train")
     try:
-        report = run(out, nodes, gpus_per_node, hours, seed, interval_s)
+        report = run(out, nodes, gpus_per_node, hours, seed, interval_s or 30.0)
     except (ValueError, OSError) as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     if as_json:
