@@ -21,7 +21,7 @@ from gpuwarden_verdict.windows import KindView
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
-FEATURES_VERSION = 1
+FEATURES_VERSION = 2
 """Raised whenever a feature of the same name is computed in another way."""
 
 CELSIUS_PER_WATT = 0.055
@@ -36,6 +36,9 @@ SILENCE_GRACE_S = 60.0
 """A GPU may lag behind its node's other GPUs by this much before it counts as silent."""
 
 _LONGEST_SILENCE_S = 3600.0
+
+# What every GPU gives as long as it answers at all.
+_ALWAYS_READ = "gpu_temperature_celsius"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +101,21 @@ def feature_matrix(view: KindView, now: float) -> F32:
         float32, shape (N, len(FEATURES)), columns as FEATURES; NaN where a reading is missing.
     """
     matrix = np.empty((len(view), len(FEATURES)), dtype=np.float32)
-    columns = (*_heat(view), *_memory(view), *_events(view, now), _silence(view))
+    silence = _silence(view)
+    columns = (*_heat(view, silence > 0), *_memory(view, silence > 0), *_events(view, now), silence)
     for index, column in enumerate(columns):
         matrix[:, index] = column
     return matrix
 
 
-def _heat(view: KindView) -> tuple[F64, F64, F64, F64]:
+def _heat(view: KindView, silent: npt.NDArray[np.bool_]) -> tuple[F64, F64, F64, F64]:
     """Excess and drift in C, slowdown seconds of the last hour, missing share of the clock.
 
     Each against the GPU's peers: those of its model and load band in the fleet, and those of its
     model in its own node; the smaller excess counts, so that a hot rack or a slow job accuses
-    nobody.
+    nobody. A silent GPU is nobody's peer: its last readings are of another time.
     """
-    groups = _peers(view)
+    groups = _peers(view, silent)
     watts = view.ewma_fast("gpu_power_watts").astype(np.float64)
     slow_watts = view.ewma_slow("gpu_power_watts").astype(np.float64)
     heat = view.ewma_fast("gpu_temperature_celsius") - CELSIUS_PER_WATT * watts
@@ -129,7 +133,7 @@ def _heat(view: KindView) -> tuple[F64, F64, F64, F64]:
     )
 
 
-def _peers(view: KindView) -> PeerGroups:
+def _peers(view: KindView, silent: npt.NDArray[np.bool_]) -> PeerGroups:
     load = view.ewma_fast("gpu_utilization_ratio")
     band = (load > IDLE_UTILIZATION).astype(np.int64) + (load > BUSY_UTILIZATION)
     # NVML gives no number for a model; these three tell the models of one fleet apart.
@@ -140,7 +144,7 @@ def _peers(view: KindView) -> PeerGroups:
             view.last("gpu_slowdown_temperature_celsius"),
         ]
     )
-    known = ~np.isnan(load)
+    known = ~np.isnan(load) & ~silent
     _, kind = np.unique(np.nan_to_num(model), axis=1, return_inverse=True)
     kind = kind.ravel()
     # The node's GPUs change their load together, so they stay one group while it changes.
@@ -148,7 +152,7 @@ def _peers(view: KindView) -> PeerGroups:
     return PeerGroups(fleet=kind * 3 + band, node=node, known=known)
 
 
-def _memory(view: KindView) -> tuple[npt.NDArray[np.floating], ...]:
+def _memory(view: KindView, silent: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.floating], ...]:
     remapped = view.increment_24h("gpu_rows_remapped_correctable_total") + view.increment_24h(
         "gpu_rows_remapped_uncorrectable_total"
     )
@@ -158,7 +162,7 @@ def _memory(view: KindView) -> tuple[npt.NDArray[np.floating], ...]:
         view.increment_24h("gpu_ecc_corrected_volatile_total"),
         view.increment_24h("gpu_ecc_uncorrected_volatile_total"),
         remapped,
-        state,
+        np.where(silent, np.nan, state),
     )
 
 
@@ -182,8 +186,11 @@ def _silence(view: KindView) -> F64:
     """Seconds by which a GPU's latest reading lags behind its node's latest GPU reading.
 
     Less SILENCE_GRACE_S, 0..3600; by the agent's own clock. 0 for a node that is silent as a whole.
+    An agent says of a lost GPU that it is not present, an exporter says nothing: both are silence.
     """
     seen, nodes = view.last_seen_at(), view.node_rows
+    lost = (view.last("gpu_present") == 0) & ~np.isnan(view.lag_s(_ALWAYS_READ))
+    seen = np.where(lost, seen - view.lag_s(_ALWAYS_READ), seen)
     if seen.size == 0:
         return np.empty(0)
     latest = np.full(int(nodes.max()) + 1, -np.inf)

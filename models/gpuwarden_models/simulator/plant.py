@@ -24,6 +24,7 @@ _IDLE, _POWER_CAP, _SOFTWARE_THERMAL, _HARDWARE_THERMAL = 0x1, 0x4, 0x20, 0x40
 GPU_SCHEMA: Schema = schema_for(
     EntityKind.GPU, [metric.name for metric in metrics_of(EntityKind.GPU)]
 )
+_PRESENT = [column.name for column in GPU_SCHEMA.columns].index("gpu_present")
 
 
 class Effects:
@@ -106,6 +107,13 @@ class GpuPlant:
     def __setitem__(self, metric: str, values: Floats) -> None:
         """Overwrite one metric of all GPUs in place; makes `plant[metric] += x` work."""
         self._column[metric][:] = values
+
+    def read(self) -> Floats:
+        """What an agent reads now, a copy; of a lost GPU only that it is not present."""
+        values = self.values.copy()
+        values[:, self.lost] = np.nan
+        values[_PRESENT, self.lost] = 0.0
+        return values
 
     def repair(self, gpu: int) -> None:
         """The GPU returns sound: flags cleared, volatile counters at 0 as after a driver reload."""

@@ -47,7 +47,7 @@ class RecordingWriter:
         self.events = 0
 
     def add(self, frame: Frame) -> None:
-        """Add one frame; rows that were not reported are left out, as an exporter would."""
+        """Add one frame; rows not reported, and lost GPUs, are left out, as an exporter would."""
         for table in frame.tables:
             self._add_table(frame, table)
         for event in frame.events:
@@ -66,7 +66,7 @@ class RecordingWriter:
         _write_labels(self._folder / "labels.csv", simulation.labels(), simulation.now)
 
     def _add_table(self, frame: Frame, table: FrameTable) -> None:
-        rows = np.flatnonzero(table.reported)
+        rows = np.flatnonzero(table.reported & ~_lost(table))
         if rows.size == 0:
             return
         block: _Block = {"timestamp": pa.array(np.full(rows.size, frame.at))}
@@ -183,6 +183,12 @@ def _write_labels(path: Path, labels: Iterable[Label], end: float) -> None:
         for label in labels
     )
     _write_csv(path, "entity_kind,entity,fault_class,start,end,action_needed,note", rows)
+
+
+def _lost(table: FrameTable) -> NDArray[np.bool_]:
+    if table.kind is not EntityKind.GPU:
+        return np.zeros(len(table.keys), dtype=np.bool_)
+    return np.asarray(table.column("gpu_present") == 0.0)
 
 
 def _write_csv(path: Path, header: str, rows: Iterable[Sequence[object]]) -> None:

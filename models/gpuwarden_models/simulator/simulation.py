@@ -176,8 +176,8 @@ class Simulation:
                 self._keys.gpus,
                 self._keys.gpus,
                 gpu_node,
-                world.plant.values.copy(),
-                heard[gpu_node] & ~world.plant.lost,
+                world.plant.read(),
+                heard[gpu_node],
             ),
             FrameTable(
                 NIC_SCHEMA,

@@ -126,7 +126,7 @@ class World:
         self._append(node, event)
 
     def inventory_event(self, node: int) -> None:
-        """The node says what it has; lost GPUs are not in it."""
+        """The node says what it has; a lost GPU stays in it until another one takes its slot."""
         self._other_number += 1
         event = Event(
             id=f"{EventKind.INVENTORY}:{self.boot_ids[node]}:{self._other_number}",
@@ -139,7 +139,6 @@ class World:
     def _inventory(self, node: int) -> Inventory:
         per_node = self.topology.gpus_per_node
         rows = range(node * per_node, (node + 1) * per_node)
-        parts = [self.topology.gpus[row] for row in rows if not self.plant.lost[row]]
         gpu = self.parameters.gpu
         return Inventory(
             gpus=tuple(
@@ -152,7 +151,7 @@ class World:
                     driver_version=gpu.driver_version,
                     nics=(part.nic,),
                 )
-                for part in parts
+                for part in (self.topology.gpus[row] for row in rows)
             ),
             nics=tuple(self.topology.gpus[row].nic for row in rows),
             disks=DISKS,

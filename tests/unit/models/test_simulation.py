@@ -106,8 +106,10 @@ def test_row_remap_failure_builds_up_then_fails() -> None:
 
 def test_a_gpu_off_the_bus_stops_and_comes_back_repaired() -> None:
     frames = play(ScriptedFault(FaultName.GPU_OFF_BUS, GPUS[9], 50.0, duration_s=100.0))
-    there = [bool(table(frame, EntityKind.GPU).reported[9]) for frame in frames]
-    assert there[9] and not any(there[10:30]) and there[30]
+    present = [table(frame, EntityKind.GPU).column("gpu_present")[9] for frame in frames]
+    assert present[9] == 1 and not any(present[10:30]) and present[30] == 1
+    heat = [table(frame, EntityKind.GPU).column("gpu_temperature_celsius")[9] for frame in frames]
+    assert np.isnan(heat[10:30]).all() and not np.isnan(heat[9])
     visible = [table(f, EntityKind.NODE).column("node_gpus_visible")[1] for f in frames]
     assert visible[9] == 8 and visible[10] == 7 and visible[30] == 8
     events = [item.event for frame in frames[1:] for item in frame.events]
@@ -121,7 +123,7 @@ def test_a_gpu_off_the_bus_stops_and_comes_back_repaired() -> None:
         EventKind.CHECK_PASSED,
     ]
     inventories = [event.inventory for event in events if event.inventory is not None]
-    assert [len(inventory.gpus) for inventory in inventories] == [7, 8]
+    assert [len(inventory.gpus) for inventory in inventories] == [8, 8]
 
 
 def test_an_overheating_gpu_creeps_and_a_severe_one_slows_down() -> None:
