@@ -68,9 +68,7 @@ def _segments(path: str) -> list[str]:
 
 def _fits(one: list[str], other: list[str]) -> bool:
     same_length = len(one) == len(other)
-    return same_length and all(
-        a == b or "*" in (a, b) for a, b in zip(one, other, strict=True)
-    )
+    return same_length and all(a == b or "*" in (a, b) for a, b in zip(one, other, strict=True))
 
 
 def test_what_the_page_shows_is_what_the_routes_answer(server: Running) -> None:
