@@ -97,10 +97,11 @@ def _limits(facts: Mapping[str, Any]) -> str:
         else "The probability holds for fleets that fail as often as the recording's."
     )
     return (
-        f"## Limits\n\n{origin} Faults without any trace beforehand (a GPU off the bus) are named"
-        " when they happen, not before. Kinds of faults that the recording lacks are not learnt;"
-        " the rules stand beside the score for them. The score alone may exclude only where the"
-        " policy allows it and a trial on the very fleet is recorded."
+        f"## Limits\n\n{origin} Faults without any trace beforehand (a GPU off the bus) are for the"
+        " rules to name: rows of a GPU that no longer answers taught nothing, so that a reading"
+        " that a GPU lacks is no sign of a fault. Kinds of faults that the recording lacks are not"
+        " learnt; the rules stand beside the score for them. The score alone may exclude only where"
+        " the policy allows it and a trial on the very fleet is recorded."
     )
 
 

@@ -13,11 +13,13 @@ from gpuwarden_models.recording import Recording
 from gpuwarden_models.recording_tables import LabelRow
 from gpuwarden_models.replay import Replay
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.features import FEATURES, feature_matrix
+from gpuwarden_verdict.features import FEATURE_NAMES, FEATURES, feature_matrix
 from gpuwarden_wire.metrics import EntityKind
 
 RESTART_EVERY_S = 6 * 3600.0
 """The windows start empty this often, as they do when a server is new to a fleet."""
+
+_SILENCE = FEATURE_NAMES.index("silence_seconds")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +29,9 @@ class Dataset:
     Attributes:
         matrix: Features, float32, shape (N, F).
         needed: Whether the GPU needs action within the horizon, bool, shape (N,).
-        usable: False for rows that are neither: a precursor further off than the horizon.
+        usable: False for rows that teach nothing: a precursor further off than the horizon, and a
+            GPU that no longer answers. Of that one most features are missing, and the model would
+            learn that a missing reading is a fault, which it is not where a GPU lacks it.
         gpu: Index into `gpus`, shape (N,).
         at: Epoch seconds, shape (N,).
         gpus: All GPUs, with their nodes.
@@ -71,6 +75,7 @@ def build_dataset(recording: Recording, horizon_s: float, sample_every_s: float)
     )
     matrix, gpu, at = sampler.rows()
     needed, usable = _truth(sampler.gpus, gpu, at, labels, horizon_s)
+    usable &= ~(matrix[:, _SILENCE] > 0)
     return Dataset(matrix, needed, usable, gpu, at, sampler.gpus, labels, sampler.step_s)
 
 
