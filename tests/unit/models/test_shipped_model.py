@@ -112,18 +112,16 @@ def test_a_power_cap_and_a_burst_raise_nobody() -> None:
     assert max(float(watched.step().max()) for _ in range(120)) < SUSPECT_PROBABILITY
 
 
-def test_hard_faults_are_suspect_and_forgotten_after_repair() -> None:
+def test_a_failed_remap_is_suspect_and_forgotten_after_repair() -> None:
     watched = Watched.of(SEEDS[1])
     uuids = [gpu.gpu_uuid for gpu in watched.simulation.topology.gpus]
-    watched.simulation.inject(ScriptedFault(FaultName.GPU_OFF_BUS, uuids[20], 20.0))
     watched.simulation.inject(
         ScriptedFault(FaultName.ROW_REMAP_FAILURE, uuids[40], 20.0, ramp_s=30.0)
     )
     for _ in range(60):
         scores = watched.step()
-    assert scores[20] > SUSPECT_PROBABILITY and scores[40] > SUSPECT_PROBABILITY
-    for gpu in (20, 40):
-        watched.simulation.repair(uuids[gpu])
+    assert scores[40] > SUSPECT_PROBABILITY
+    watched.simulation.repair(uuids[40])
     for _ in range(3):
         scores = watched.step()
-    assert scores[20] < 0.3 and scores[40] < 0.3
+    assert scores[40] < 0.3
