@@ -31,6 +31,18 @@ class EventKind(StrEnum):
     CHECK_FAILED = "check_failed"
 
 
+class Backlog(StrEnum):
+    """How late a line was read.
+
+    A line that was appended since the agent's saved position is none, however long the agent was
+    down: it is news, and acted on as such.
+    """
+
+    NONE = "none"
+    FIRST_LOOK = "first_look"  # of this boot, there before the agent ever looked: known already?
+    OLDER_BOOT = "older_boot"  # from before the present boot: history
+
+
 class GpuIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One GPU of a node.
 
@@ -96,7 +108,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             decides.
         device: NIC, block device or server that the line names.
         text: The message without its wrapper, at most 1,000 characters.
-        backlog: True where the agent read it from an older boot or from before its own start.
+        backlog: Whether it was news when the agent read it; see `Backlog`.
         inventory: For INVENTORY.
         attributes: Further facts of this kind, flat.
     """
@@ -116,6 +128,6 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     severity: str = "info"
     device: str | None = None
     text: str = ""
-    backlog: bool = False
+    backlog: Backlog = Backlog.NONE
     inventory: Inventory | None = None
     attributes: Mapping[str, Attribute] = {}

@@ -173,6 +173,14 @@ def upgrade() -> None:
     with op.batch_alter_table("events", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_events_entity_row"), ["entity", "row"], unique=False)
         batch_op.create_index(batch_op.f("ix_events_node_id_row"), ["node_id", "row"], unique=False)
+        batch_op.create_index(
+            "ix_events_standing",
+            ["kind", "node_id", "row", "flags"],
+            unique=False,
+            sqlite_where=sa.text(
+                "kind IN ('node_boot', 'collector_trouble', 'collector_recovered')"
+            ),
+        )
 
     op.create_table(
         "feed",
@@ -423,6 +431,12 @@ def downgrade() -> None:
     op.drop_table("feed_log")
     op.drop_table("feed")
     with op.batch_alter_table("events", schema=None) as batch_op:
+        batch_op.drop_index(
+            "ix_events_standing",
+            sqlite_where=sa.text(
+                "kind IN ('node_boot', 'collector_trouble', 'collector_recovered')"
+            ),
+        )
         batch_op.drop_index(batch_op.f("ix_events_node_id_row"))
         batch_op.drop_index(batch_op.f("ix_events_entity_row"))
 

@@ -20,7 +20,8 @@ def print_why(answer: Why) -> None:
     if answer.risk is not None:
         _print_risk(answer.risk)
     elif answer.verdict.entity_kind == "gpu":
-        console().print("\nThe learnt score has not judged this GPU.")
+        reason = answer.risk_missing or "the server does not say why"
+        console().print(f"\nNo learnt score: {reason}.", markup=False)
     if answer.gate is not None:
         _print_gate(answer.gate)
 

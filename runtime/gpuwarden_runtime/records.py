@@ -184,13 +184,14 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything behind a verdict."""
+    """Everything behind a verdict; `risk_missing` says why there is no risk."""
 
     entity: str
     verdict: EntityVerdict
     incidents: tuple[IncidentRecord, ...] = ()
     decisions: tuple[DecisionRecord, ...] = ()
     risk: RiskRecord | None = None
+    risk_missing: str = ""
     gate: GateRecord | None = None
 
 
@@ -297,5 +298,4 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     feed_id: str = ""
     epoch: int = 0
     version: str = ""
-    model: str | None = None
     caller: Caller | None = None

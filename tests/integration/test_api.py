@@ -171,6 +171,8 @@ def test_unknown_names_are_404_with_the_mend(server: Running) -> None:
 def test_why_of_a_healthy_gpu_says_so(server: Running) -> None:
     case = get(server, "/v1/gpus/GPU-gpu-0-0/why")
     assert (case["verdict"]["usable"], case["incidents"], case["decisions"]) == ("yes", [], [])
+    node = get(server, "/v1/nodes/gpu-0/why")
+    assert (node["risk"], node["risk_missing"]) == (None, "only GPUs are scored")
     assert case["gate"]["open"] is False
     assert case["gate"]["missing"]
 
@@ -213,6 +215,37 @@ def test_no_model_at_all_is_said_too(tmp_path: Path) -> None:
         trouble = get(server, "/v1/fleet")["model"]["trouble"]
         assert "GPUWARDEN_MODEL_FOLDER" in trouble
         assert server.admin.get("/readyz").json()["notes"]["model"] == trouble
+        node = Feeder(server, server.mint("agent", "unscored"), "unscored")
+        node.introduce([make_gpu(0, "unscored")])
+        table, schema = gpu_table({"GPU-unscored-0": (50.0, 300.0, 1.0)})
+        node.telemetry([table], [schema])
+        case = get(server, "/v1/gpus/GPU-unscored-0/why")
+        assert (case["risk"], case["risk_missing"]) == (None, trouble)
+        node.close()
+
+
+def test_any_gpu_with_readings_gets_its_score_when_asked_for(tmp_path: Path) -> None:
+    promoted()
+    with running_server(quick_settings(tmp_path, sweep_interval_s=600.0)) as server:
+        node = Feeder(server, server.mint("agent", "fine"), "fine")
+        node.introduce([make_gpu(number, "fine") for number in range(2)])
+        table, schema = gpu_table({"GPU-fine-0": (50.0, 300.0, 1.0)})
+        node.telemetry([table], [schema])
+        began = time.time()
+        case = get(server, "/v1/gpus/GPU-fine-0/why")
+        assert case["risk_missing"] == ""
+        risk = case["risk"]
+        assert 0.0 < risk["probability"] < 0.1
+        shares = sum(one["log_odds"] for one in risk["contributions"])
+        odds = log(risk["probability"] / (1 - risk["probability"]))
+        assert shares == pytest.approx(odds, abs=1e-6)
+        assert began - 1 <= risk["scored_at"] <= time.time()
+        again = get(server, "/v1/gpus/GPU-fine-0/why")["risk"]
+        assert again["scored_at"] > risk["scored_at"], "made anew, not kept"
+        mute = get(server, "/v1/gpus/GPU-fine-1/why")
+        assert mute["risk"] is None
+        assert mute["risk_missing"] == "no reading of this GPU has come in yet"
+        node.close()
 
 
 def test_the_learnt_score_names_a_gpu_and_explains_itself(tmp_path: Path) -> None:

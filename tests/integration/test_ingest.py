@@ -14,7 +14,7 @@ import pytest
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_wire.batches import ShedRange, Stream, pack_table
 from gpuwarden_wire.codec import Encoding, decode_problem
-from gpuwarden_wire.events import EventKind
+from gpuwarden_wire.events import Backlog, EventKind
 from gpuwarden_wire.metrics import EntityKind, MetricKind, Storage
 from gpuwarden_wire.readings import Unavailable
 from gpuwarden_wire.schema import Column, Schema
@@ -261,11 +261,11 @@ def test_future_and_unknown_boot_are_kept_and_flagged(feeder: Feeder, folder: Pa
     ahead = make_event(observed_at=time.time() + 3600)
     feeder.events(ahead)
     feeder.boot_id = "boot-nobody-announced"
-    stray = make_event(backlog=True)
+    stray = make_event(backlog=Backlog.FIRST_LOOK)
     feeder.events(stray, more_events=True)
     stored = {row[0]: row[3] for row in events_of(folder, feeder.node_id)}
     assert stored[ahead.id] == "future"
-    assert stored[stray.id] == "backlog,more_events,unknown_boot"
+    assert stored[stray.id] == "first_look,more_events,unknown_boot"
 
 
 def test_telemetry_is_durable_only_after_its_checkpoint(feeder: Feeder) -> None:

@@ -66,11 +66,6 @@ def why(server: Running, gpu: str) -> dict[str, Any]:
     return answer
 
 
-def decisions_of(server: Running, node: Feeder) -> list[dict[str, object]]:
-    items: list[dict[str, object]] = get(server, "/v1/decisions", node=node.node_id)["items"]
-    return items
-
-
 def state_of(server: Running, gpu: str) -> object:
     return get(server, f"/v1/gpus/{gpu}")["state"]
 
@@ -152,18 +147,6 @@ def test_a_held_node_is_judged_when_a_batch_without_events_ends_the_hold(
     assert state_of(server, gpu_of(node, 6)) == "healthy"
     node.events()
     wait_until(lambda: state_of(server, gpu_of(node, 6)) == "excluded", "excluded by the sweep")
-
-
-def test_backlog_opens_and_closes_as_history(server: Running, node: Feeder) -> None:
-    node.events(xid_event(79, slot(4), backlog=True))
-    wait_until(lambda: get(server, "/v1/incidents", node=node.node_id)["items"], "on record")
-    (incident,) = get(server, "/v1/incidents", node=node.node_id)["items"]
-    assert incident["phase"] == "resolved"
-    moves = get(server, f"/v1/incidents/{incident['id']}")["moves"]
-    assert [move["after"] for move in moves] == ["open", "resolved"]
-    wait_sweeps(server)
-    assert state_of(server, gpu_of(node, 4)) == "healthy"
-    assert decisions_of(server, node) == []
 
 
 def test_a_reading_excludes_on_the_sweep(server: Running, node: Feeder) -> None:

@@ -13,6 +13,7 @@ import pytest
 from gpuwarden_server.app import create_app
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.errors import StartError
+from gpuwarden_wire.events import Backlog
 from tests.builders.feed import exclusions_of, get, quick_settings, xid_event
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
 from tests.fakes.webhook_receiver import Receiver, receiving_webhooks
@@ -78,7 +79,7 @@ def test_what_is_long_past_goes_on_record_and_is_not_told(
     with running_server(settings(tmp_path, receiver.url)) as server:
         node = Feeder(server, server.mint("agent", "old"), "old")
         node.introduce([make_gpu(n, "old") for n in range(2)])
-        node.events(xid_event(79, SLOT, backlog=True))
+        node.events(xid_event(79, SLOT, backlog=Backlog.OLDER_BOOT))
         wait_until(lambda: get(server, "/v1/incidents", phase="resolved")["items"], "on record")
         node.events(xid_event(79, "0000:11:00.0"))
         wait_until(lambda: len(receiver.accepted) == 2, "the present is told")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import dataclasses
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,15 +16,17 @@ import structlog
 
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import CollectorError, Emit, EventFollower, PositionStore
+from gpuwarden_agent.collectors.kernel_dating import LineDating
+from gpuwarden_agent.collectors.kernel_entities import entity_of_line
 from gpuwarden_agent.collectors.kernel_merge import RepeatMerger
 from gpuwarden_agent.collectors.trouble import recovered_event, trouble_event
+from gpuwarden_agent.identity import read_booted_at
 from gpuwarden_agent.sources.kernel_files import read_text, reason_of
 from gpuwarden_agent.sources.kernel_lines import FileMark, KernelLine, KmsgMark, LineReader
 from gpuwarden_agent.sources.kmsg import KmsgDevice, KmsgReader
 from gpuwarden_agent.sources.log_file import LogFileReader
-from gpuwarden_kernel_log import Family, KernelEvent, LineContext, parse_events
-from gpuwarden_wire.events import Event, EventKind
-from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_kernel_log import KernelEvent, LineContext, parse_events
+from gpuwarden_wire.events import Backlog, Event, EventKind
 
 _log = structlog.get_logger("kernel_log")
 
@@ -32,35 +34,38 @@ _WAIT_S = 0.2
 _SAVE_EVERY_S = 5.0
 _DRIVER_VERSION_EVERY_S = 60.0
 _TEXT_CHARACTERS = 1000
-_OLD_S = 60.0
-"""A stamp this much before the agent's start tells of an old line, whenever it was written."""
-
-_GPU_FAMILIES = frozenset({Family.XID, Family.GPU_LOST, Family.RM_INIT_FAILED, Family.NVLINK})
-_NIC_FAMILIES = frozenset({Family.NIC_LINK, Family.NIC_ERROR})
-_DISK_FAMILIES = frozenset({Family.NVME_ERROR, Family.BLOCK_ERROR})
-
-_PORT = re.compile(r"\bport:? ?(\d{1,3})\b", re.IGNORECASE)  # "mlx5_1: Port: 1 Link DOWN"
-_NVME_CONTROLLER = re.compile(r"nvme\d+")  # "nvme nvme0: I/O 12 QID 3 timeout"
-_PARTITION = re.compile(r"((?:sd|vd|xvd)[a-z]+)\d+|(nvme\d+n\d+|mmcblk\d+)p\d+")
 
 
 class Position(msgspec.Struct, frozen=True):
-    """What survives a restart: how far was read, and repeats that were counted but not sent."""
+    """What survives a restart.
+
+    Attributes:
+        mark: How far was read.
+        pending: Repeats that were counted but not sent.
+        path: The log: another one is looked at for the first time.
+        boot_id: Boot in which it was read so far.
+    """
 
     mark: KmsgMark | FileMark
     pending: tuple[Event, ...] = ()
+    path: str = ""
+    boot_id: str = ""
 
 
 class KernelLogFollower:
     """Follows /dev/kmsg or a log file.
 
+    What was appended since the saved position is news, however long the agent was down. Two kinds
+    of lines are not: those of an older boot, and what the very first look at a log finds.
+
     Args:
         path: The device or file.
         sys_root: Where sysfs is mounted; the NVIDIA driver's version picks the layout of some XIDs.
         boot_id: The present boot.
-        started_at: Epoch seconds of the agent's start.
+        started_at: Epoch seconds of the agent's start: what is younger is news at any look.
         positions: Keeps the position together with the events.
-        backlog_bytes: How much of an existing log file the first start reads back.
+        backlog_bytes: How much of an existing log file the first look reads back.
+        booted_at: Epoch seconds of the present boot, None where unknown.
         clock: Epoch seconds.
     """
 
@@ -74,16 +79,18 @@ class KernelLogFollower:
         started_at: float,
         positions: PositionStore,
         backlog_bytes: int,
+        *,
+        booted_at: float | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
         self._driver_version_path = sys_root / "module" / "nvidia" / "version"
         self._boot_id = boot_id
-        self._started_at = started_at
+        self._dating = LineDating(started_at, booted_at)
         self._positions = positions
         self._backlog_bytes = backlog_bytes
         self._clock = clock
-        self._opened_before = False
+        self._settled = False
         self._merger = RepeatMerger()
         self._context = LineContext()
         self._context_until = 0.0
@@ -96,15 +103,17 @@ class KernelLogFollower:
         """
         position = self._load()
         reader = self._reader(position)
-        self._opened_before = True
+        kept = position.pending if position else ()
+        if position is not None and position.boot_id != self._boot_id:
+            kept = tuple(msgspec.structs.replace(one, backlog=Backlog.OLDER_BOOT) for one in kept)
         try:
-            self._run(reader, list(position.pending) if position else [], emit, stop)
+            self._run(reader, kept, emit, stop)
         except OSError as error:
             raise CollectorError(
                 reason_of(error), f"{self._path} could be read until now."
             ) from error
         finally:
-            self._save(reader, self._merger.rest())
+            self._keep(reader, self._merger.rest(), emit)
             reader.close()
 
     def read_present(self, patience_s: float) -> list[Event]:
@@ -132,28 +141,34 @@ class KernelLogFollower:
             ) from error
 
     def _run(self, reader: LineReader, kept: Sequence[Event], emit: Emit, stop: StopFlag) -> None:
-        self._save(reader, kept)
+        self._keep(reader, kept, emit)
         saved_at = time.monotonic()
         while not stop.is_set():
             lines = reader.read(_WAIT_S)
             now = time.monotonic()
             events = [one for line in lines for one in self._take(line, now)]
             events += self._merger.due(now)
-            if events or (lines and now - saved_at >= _SAVE_EVERY_S):
-                self._save(reader, events)
+            settles = reader.caught_up and not self._settled
+            self._settled = self._settled or settles
+            if events or settles or (lines and now - saved_at >= _SAVE_EVERY_S):
+                self._keep(reader, events, emit)
                 saved_at = now
             if lost := reader.take_lost():
                 self._tell_lost(lost, emit)
 
     def _open(self, position: Position | None) -> LineReader:
-        mark = position.mark if position else None
-        at_start = not self._opened_before
+        mark = position.mark if position and position.path == str(self._path) else None
+        same_boot = position is None or position.boot_id == self._boot_id
+        self._dating = dataclasses.replace(self._dating, same_boot=same_boot)
         if stat.S_ISCHR(self._path.stat().st_mode):
             kmsg_mark = mark if isinstance(mark, KmsgMark) else None
-            device = KmsgDevice(self._path)
-            return KmsgReader(device, self._boot_id, kmsg_mark, opened_at_start=at_start)
+            self._settled = kmsg_mark is not None
+            return KmsgReader(KmsgDevice(self._path), self._boot_id, kmsg_mark)
         file_mark = mark if isinstance(mark, FileMark) else None
-        return LogFileReader(self._path, file_mark, self._backlog_bytes, opened_at_start=at_start)
+        self._settled = file_mark is not None and same_boot
+        return LogFileReader(
+            self._path, file_mark, self._backlog_bytes, same_boot=same_boot, clock=self._clock
+        )
 
     def _load(self) -> Position | None:
         content = self._positions.load_position(self.name)
@@ -165,8 +180,17 @@ class KernelLogFollower:
             _log.warning("position_not_readable", why=str(error), then="reads as at a first start")
             return None
 
-    def _save(self, reader: LineReader, events: Sequence[Event]) -> None:
-        position = Position(reader.mark(), self._merger.pending())
+    def _keep(self, reader: LineReader, events: Sequence[Event], emit: Emit) -> None:
+        """Store events with the position.
+
+        Until the end of what is not news, the position stays where it was: after a crash all of it
+        is read anew, for what it is, and the server knows the ids.
+        """
+        if not self._settled:
+            if events:
+                emit(events)
+            return
+        position = Position(reader.mark(), self._merger.pending(), str(self._path), self._boot_id)
         self._positions.commit_position(self.name, msgspec.json.encode(position), events)
 
     def _take(self, line: KernelLine, now: float) -> Iterable[Event]:
@@ -192,10 +216,9 @@ class KernelLogFollower:
             self._context = LineContext(driver_version=version)
 
     def _event(self, line: KernelLine, found: KernelEvent, number: int) -> Event:
-        kind, entity = _entity(found)
+        kind, entity = entity_of_line(found)
         stamped = found.observed_at.timestamp() if found.observed_at else None
-        observed_at = line.observed_at or stamped or self._clock()
-        old = stamped is not None and stamped < self._started_at - _OLD_S
+        backlog, observed_at = self._dating.date(line, stamped, self._clock())
         return Event(
             id=f"{line.id}:{number}" if number else line.id,
             kind=EventKind.KERNEL_LOG,
@@ -211,7 +234,7 @@ class KernelLogFollower:
             severity=found.severity.value,
             device=found.device,
             text=found.text[:_TEXT_CHARACTERS],
-            backlog=line.backlog or old,
+            backlog=backlog,
             attributes=_attributes(line, found),
         )
 
@@ -231,33 +254,6 @@ class KernelLogFollower:
 def _parse(text: bytes, context: LineContext) -> tuple[KernelEvent, ...]:
     """A storm repeats few messages: those are parsed once."""
     return tuple(parse_events(text, context))
-
-
-def _entity(found: KernelEvent) -> tuple[EntityKind, str]:
-    """Whom a line speaks about; a GPU is joined by the server from `pci_bus_id`."""
-    if found.family in _GPU_FAMILIES and found.pci_bus_id:
-        return EntityKind.GPU, ""
-    if found.family in _NIC_FAMILIES and found.device:
-        return EntityKind.NIC, nic_entity(found.device, found.text)
-    if found.family in _DISK_FAMILIES and found.device:
-        return EntityKind.DISK, disk_entity(found.device)
-    return EntityKind.NODE, ""
-
-
-def nic_entity(device: str, text: str) -> str:
-    """Entity key of a NIC: the interface, or "device/port" of an RDMA device (port 1 if unsaid)."""
-    if not device.startswith(("mlx", "bnxt_re", "irdma", "hfi", "qedr", "rocep", "ibp")):
-        return device
-    port = _PORT.search(text)
-    return f"{device}/{port[1] if port else 1}"
-
-
-def disk_entity(device: str) -> str:
-    """Entity key of a disk: the whole device; of an NVMe controller its first namespace."""
-    if _NVME_CONTROLLER.fullmatch(device):
-        return f"{device}n1"
-    part = _PARTITION.fullmatch(device)
-    return (part[1] or part[2]) if part else device
 
 
 def _attributes(line: KernelLine, found: KernelEvent) -> dict[str, Any]:
@@ -283,4 +279,5 @@ def build(context: CollectorContext) -> EventFollower:
         context.started_at,
         context.positions,
         settings.kmsg_backlog_bytes,
+        booted_at=read_booted_at(settings.proc_root, time.time()),
     )

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import msgspec
 
+from gpuwarden_wire.events import Backlog
+
 MAX_LINE_BYTES = 65_536
 """A longer line is cut; printk's own records end at 1 KiB."""
 
@@ -55,14 +57,14 @@ class KernelLine:
         id: Natural id, the same whenever this line is read.
         text: Bytes without the line's end.
         observed_at: Epoch seconds that the source knows of itself, None where it knows none.
-        backlog: Was there before the agent started.
+        backlog: How late it was read, None where the source cannot tell which boot wrote it.
         relayed: Written by a program through /dev/kmsg, not by the kernel.
     """
 
     id: str
     text: bytes
     observed_at: float | None = None
-    backlog: bool = False
+    backlog: Backlog | None = Backlog.NONE
     relayed: bool = False
 
 
@@ -75,6 +77,11 @@ class LineReader(Protocol):
         Raises:
             OSError: The source is gone.
         """
+        ...
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all that was there at the opening has been returned."""
         ...
 
     def mark(self) -> Mark:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuwarden_agent.sources.kernel_lines import KernelLine, KmsgMark
+from gpuwarden_wire.events import Backlog
 
 _RECORD_BYTES = 8192  # CONSOLE_EXT_LOG_MAX: a shorter read fails with EINVAL
 _RECORDS_A_READ = 512
@@ -70,8 +71,8 @@ class KmsgReader:
     Args:
         source: Where records come from.
         boot_id: The present boot.
-        mark: Where the last run ended, None at the first start. Of another boot: read all.
-        opened_at_start: What lies in the buffer now is older than the agent's start.
+        mark: Where the last run ended, None at the very first look. Of another boot: all that the
+            buffer holds came since, and is news.
         clock: Epoch seconds.
         uptime: Seconds since boot of the same clock as the records' time.
     """
@@ -82,7 +83,6 @@ class KmsgReader:
         boot_id: str,
         mark: KmsgMark | None,
         *,
-        opened_at_start: bool = True,
         clock: Callable[[], float] = time.time,
         uptime: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -92,7 +92,8 @@ class KmsgReader:
         self._seq = mark.seq if mark is not None and resumed else -1
         self._clock = clock
         self._uptime = uptime
-        self._in_backlog = opened_at_start
+        self._first_look = mark is None
+        self._caught_up = False
         self._gap_counts = resumed
         self._lost = 0
 
@@ -102,6 +103,11 @@ class KmsgReader:
         if lines or not self._source.wait(timeout_s):
             return lines
         return self._drain()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all that the buffer held at the opening has been returned."""
+        return self._caught_up
 
     def mark(self) -> KmsgMark:
         """The position behind the last record."""
@@ -122,7 +128,7 @@ class KmsgReader:
             try:
                 record = self._source.read()
             except BlockingIOError:
-                self._in_backlog = False
+                self._caught_up = True
                 break
             except OSError as error:
                 if error.errno != errno.EPIPE:
@@ -149,13 +155,13 @@ class KmsgReader:
             id=f"kmsg:{self._boot_id}:{seq}",
             text=record[found.end() :].split(b"\n", 1)[0],
             observed_at=self._observed_at(micros / 1e6),
-            backlog=self._in_backlog,
+            backlog=Backlog.NONE if self._caught_up or not self._first_look else Backlog.FIRST_LOOK,
             relayed=priority >> 3 != 0,  # facility 0 is the kernel; user space cannot write it
         )
 
     def _observed_at(self, uptime_s: float) -> float:
         """Of a fresh line: now. The kernel's stamps drift from the wall clock by minutes a week."""
         now = self._clock()
-        if not self._in_backlog:
+        if self._caught_up:
             return now
         return max(0.0, min(now, now - self._uptime() + uptime_s))

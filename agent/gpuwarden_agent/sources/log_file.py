@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuwarden_agent.sources.kernel_lines import MAX_LINE_BYTES, FileMark, KernelLine
+from gpuwarden_wire.events import Backlog
 
 _POLL_S = 0.04
 """Between two looks at the file; the longest that a fresh line waits."""
@@ -15,6 +18,35 @@ _POLL_S = 0.04
 _POLLS_A_LOOK = 6
 _CHUNK_BYTES = 65_536
 _HEAD_BYTES = 256
+_SEARCH_BYTES = 1 << 20
+
+# The first line of a boot: "[    0.000000] Linux version 6.8.0-41-generic (buildd@…", or where the
+# kernel's own stamp is left out "Jun 14 15:16:01 gpu-7 kernel: Linux version 6.8.0-41-generic …".
+_BANNER = b"Linux version "
+_BEFORE_BANNER = (b"0.000000] ", b"kernel: ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stood:
+    """What stood in a file when it was opened, by the offsets where lines begin.
+
+    Attributes:
+        older_until: What begins before this was written in an older boot.
+        unclear_until: What begins before this may have been.
+        first_look_until: What begins before this was there before anybody looked.
+    """
+
+    older_until: int = 0
+    unclear_until: int = 0
+    first_look_until: int = 0
+
+    def backlog(self, start: int) -> Backlog | None:
+        """Of the line that begins at `start`."""
+        if start < self.older_until:
+            return Backlog.OLDER_BOOT
+        if start < self.unclear_until:
+            return None
+        return Backlog.FIRST_LOOK if start < self.first_look_until else Backlog.NONE
 
 
 class LogFileReader:
@@ -26,9 +58,10 @@ class LogFileReader:
 
     Args:
         path: The file.
-        mark: Where the last run ended, None at the first start.
-        backlog_bytes: How much of an existing file the first start reads back.
-        opened_at_start: What lies in the file now is older than the agent's start.
+        mark: Where the last run ended, None at the very first look.
+        backlog_bytes: How much of an existing file the first look reads back.
+        same_boot: The last run ended in the present boot.
+        clock: Epoch seconds.
     """
 
     def __init__(
@@ -37,7 +70,8 @@ class LogFileReader:
         mark: FileMark | None,
         backlog_bytes: int,
         *,
-        opened_at_start: bool = True,
+        same_boot: bool = True,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
         self._generation = mark.generation if mark else 0
@@ -45,14 +79,20 @@ class LogFileReader:
         self._offset = 0
         self._partial = b""
         self._skipping = False
-        self._backlog_ends: dict[tuple[int, int], int] = {}
-        if opened_at_start:
-            self._note_backlog(self._descriptor)
-        self._attach()
+        self._clock = clock
+        self._caught_up = False
+        self._stood: dict[tuple[int, int], _Stood] = {}
+        self._newest = _identity(self._descriptor), os.fstat(self._descriptor).st_size
+        files = [self._descriptor]
         if mark is None:
             self._begin_near_end(backlog_bytes)
         else:
-            self._resume(mark)
+            files = self._resume(mark)
+        if mark is None or not same_boot:
+            self._survey(files, first_look=mark is None)
+        for successor in files[1:]:
+            os.close(successor)  # opened again when its turn comes
+        self._attach()
 
     def read(self, timeout_s: float) -> list[KernelLine]:
         """Lines that are there, of one chunk of 64 KiB; waits for the first."""
@@ -78,6 +118,11 @@ class LogFileReader:
                 return True
         return True
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether all that the file held at the opening has been returned."""
+        return self._caught_up
+
     def mark(self) -> FileMark:
         """The position behind the last whole line."""
         offset = self._offset - len(self._partial)
@@ -96,14 +141,22 @@ class LogFileReader:
     # where to begin
 
     def _attach(self) -> None:
-        found = os.fstat(self._descriptor)
-        self._device, self._inode = found.st_dev, found.st_ino
-        self._backlog_end = self._backlog_ends.pop((found.st_dev, found.st_ino), 0)
+        self._device, self._inode = file = _identity(self._descriptor)
+        self._here = self._stood.pop(file, _Stood())
 
-    def _note_backlog(self, descriptor: int) -> None:
-        """What a file holds now is older than the agent's start."""
-        found = os.fstat(descriptor)
-        self._backlog_ends[found.st_dev, found.st_ino] = found.st_size
+    def _survey(self, files: Sequence[int], *, first_look: bool) -> None:
+        """Tell what stands in the files, in order of reading, by the boot that wrote it."""
+        starts = [self._offset, *(0 for _ in files[1:])]
+        sizes = [os.fstat(descriptor).st_size for descriptor in files]
+        banners = [_last_boot(*one) for one in zip(files, starts, sizes, strict=True)]
+        newest = max((n for n, at in enumerate(banners) if at is not None), default=None)
+        for n, (descriptor, size) in enumerate(zip(files, sizes, strict=True)):
+            until = size if newest is not None and n < newest else banners[n] or 0
+            self._stood[_identity(descriptor)] = _Stood(
+                older_until=until,
+                unclear_until=size if newest is None and not first_look else 0,
+                first_look_until=size if first_look else 0,
+            )
 
     def _begin_near_end(self, backlog_bytes: int) -> None:
         size = os.fstat(self._descriptor).st_size
@@ -111,20 +164,18 @@ class LogFileReader:
             self._offset = size - backlog_bytes
             self._skipping = True  # the line that we landed in
 
-    def _resume(self, mark: FileMark) -> None:
+    def _resume(self, mark: FileMark) -> list[int]:
+        """Go to the mark, in the file or the one it was rotated to; the files to be read then."""
         if self._continues(self._descriptor, mark):
             self._offset = mark.offset
-            return
+            return [self._descriptor]
         rotated = self._find_rotated(mark)
         if rotated is None:
             self._generation += 1
-            return
-        self._note_backlog(self._descriptor)
-        self._note_backlog(rotated)
-        os.close(self._descriptor)
-        self._descriptor = rotated
-        self._attach()
+            return [self._descriptor]
+        newest, self._descriptor = self._descriptor, rotated
         self._offset = mark.offset
+        return [rotated, newest]
 
     def _continues(self, descriptor: int, mark: FileMark) -> bool:
         found = os.fstat(descriptor)
@@ -151,11 +202,20 @@ class LogFileReader:
         """Lines of the next chunk, empty where it ends none; None at the end of the file."""
         chunk = os.pread(self._descriptor, _CHUNK_BYTES, self._offset)
         if chunk:
-            return self._split(chunk)
+            lines = self._split(chunk)
+            self._note_progress()
+            return lines
         if os.fstat(self._descriptor).st_size < self._offset:
             self._restart_at_top()
             return []
-        return self._follow_rotation()
+        last = self._follow_rotation()
+        self._caught_up = self._caught_up or last is None
+        return last
+
+    def _note_progress(self) -> None:
+        file, size = self._newest
+        if (self._device, self._inode) == file and self._offset >= size:
+            self._caught_up = True
 
     def _split(self, chunk: bytes) -> list[KernelLine]:
         start = self._offset - len(self._partial)
@@ -180,7 +240,9 @@ class LogFileReader:
         return KernelLine(
             id=f"file:{self._device}:{self._inode}{generation}:{start}",
             text=text,
-            backlog=start < self._backlog_end,
+            # What is appended while we follow was written just now, whatever stamp it bears.
+            observed_at=self._clock() if self._caught_up else None,
+            backlog=self._here.backlog(start),
         )
 
     def _restart_at_top(self) -> None:
@@ -188,7 +250,7 @@ class LogFileReader:
         self._partial = b""
         self._skipping = False
         self._generation += 1
-        self._backlog_end = 0
+        self._here = _Stood()
 
     def _follow_rotation(self) -> list[KernelLine] | None:
         try:
@@ -205,3 +267,24 @@ class LogFileReader:
         self._restart_at_top()
         self._attach()
         return lines
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _last_boot(descriptor: int, start: int, end: int) -> int | None:
+    """Where between two offsets the kernel last said that it starts; None where it nowhere did."""
+    while end > start:
+        begin = max(start, end - _SEARCH_BYTES)
+        block = os.pread(descriptor, end - begin, begin)
+        at = block.rfind(_BANNER)
+        while at >= 0:
+            if block.endswith(_BEFORE_BANNER, 0, at):
+                return begin + at
+            at = block.rfind(_BANNER, 0, at)
+        if begin == start:
+            return None
+        end = begin + 64  # the banner may lie across the cut
+    return None

@@ -18,6 +18,7 @@ from gpuwarden_server.judging.repository import read_state_moves
 from gpuwarden_server.judging.snapshot import risk_form
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.policy.parse import pool_of
+from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind
 
@@ -62,7 +63,7 @@ class StateMoveView(BaseModel):
 
 
 class WhyView(BaseModel):
-    """The whole case about one entity."""
+    """The whole case about one entity; `risk_missing` says why `risk` is null, else it is ""."""
 
     entity: str
     entity_kind: str
@@ -72,6 +73,7 @@ class WhyView(BaseModel):
     decisions: list[DecisionView]
     states: list[StateMoveView]
     risk: RiskView | None
+    risk_missing: str
     gate: GateView
 
 
@@ -113,7 +115,7 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
         states = read_state_moves(connection, (ref.kind.value, ref.key), NEWEST)
     # What is live is told as the judge holds it: evidence may be newer there than on disk.
     live = {incident.id: incident for incident in standing.incidents}
-    risk = sources.board.risk(ref)
+    risk = _risk(sources, ref)
     gate = sources.scorer.gate(risk, pool_of(sources.policy, ref.node_id))
     return WhyView(
         entity=ref.key,
@@ -124,8 +126,24 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
         decisions=[decision_view(decision) for decision in decisions],
         states=[StateMoveView.model_validate(move) for move in states],
         risk=None if risk is None else RiskView.model_validate(risk_form(risk)),
+        risk_missing="" if risk is not None else _why_no_risk(sources, ref),
         gate=GateView(open=gate.open, missing=list(gate.missing)),
     )
+
+
+def _risk(sources: ReadSources, ref: EntityRef) -> Risk | None:
+    """What the last sweep said of a suspect; of any other GPU a score made now, and not kept."""
+    judged = sources.board.risk(ref)
+    if judged is not None or ref.kind is not EntityKind.GPU:
+        return judged
+    with sources.guarded.lock:
+        return sources.scorer.score_one(sources.guarded.state, ref, sources.clock.now())
+
+
+def _why_no_risk(sources: ReadSources, ref: EntityRef) -> str:
+    if ref.kind is not EntityKind.GPU:
+        return "only GPUs are scored"
+    return sources.scorer.trouble or "no reading of this GPU has come in yet"
 
 
 def _plain(verdict: EntityVerdict) -> dict[str, Any]:

@@ -12,12 +12,17 @@ from gpuwarden_wire.events import Event
 class EventFlag(StrEnum):
     """What is unusual about a stored event. The event is kept and judged accordingly."""
 
-    BACKLOG = "backlog"  # read by the agent from an older boot or before its own start
+    OLDER_BOOT = "older_boot"  # the agent says that it happened before the present boot: history
+    FIRST_LOOK = "first_look"  # stood in a log before the agent first looked: advises, never acts
     HISTORY = "history"  # from a superseded spool: opens and closes as history, never acts
     FUTURE = "future"  # observed_at, or the batch's sent_at, is ahead of the server's clock
     UNKNOWN_BOOT = "unknown_boot"  # the batch's boot was never announced
     MORE_EVENTS = "more_events"  # further batches wait behind: hold the node's decisions
     UNRESOLVED = "unresolved"  # names a GPU that the node is not known to have: kept on the node
+
+
+HISTORY_FLAGS = frozenset({EventFlag.OLDER_BOOT, EventFlag.HISTORY})
+"""What is flagged so is on record and speaks neither for nor against anything now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from sqlalchemy import Connection
 
@@ -11,7 +12,7 @@ from gpuwarden_server.ingest.ports import NodeDraft
 from gpuwarden_server.ingest.repository import Arrived, insert_event
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.batches import Batch
-from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.events import Backlog, Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 
 
@@ -62,8 +63,15 @@ def _place(
     event: Event, work: EventsToStore, draft: NodeDraft, common: frozenset[EventFlag]
 ) -> tuple[EntityRef, frozenset[EventFlag]]:
     flags = set(common)
-    if event.backlog:
-        flags.add(EventFlag.BACKLOG)
+    match event.backlog:
+        case Backlog.OLDER_BOOT:
+            flags.add(EventFlag.OLDER_BOOT)
+        case Backlog.FIRST_LOOK:
+            flags.add(EventFlag.FIRST_LOOK)
+        case Backlog.NONE:
+            pass
+        case _:
+            assert_never(event.backlog)
     if event.observed_at > work.latest:
         flags.add(EventFlag.FUTURE)
     ref = draft.resolve(event)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import assert_never
 
-from gpuwarden_server.ingest.domain import EventFlag, StoredEvent
+from gpuwarden_server.ingest.domain import HISTORY_FLAGS, EventFlag, StoredEvent
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.book import Book
 from gpuwarden_server.judging.boots import booted_at
-from gpuwarden_server.judging.domain import Findings, Key, key_of
+from gpuwarden_server.judging.domain import Findings, Key, Step, key_of
 from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_verdict.context import CHAIN_S, NodeContext, RecentEvent, occurrences, remember
 from gpuwarden_verdict.detectors import detect_event, detect_recovery
-from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
 from gpuwarden_verdict.event_groups import group_of
 from gpuwarden_verdict.policy.evaluate import decision_target
+from gpuwarden_verdict.signals import Persistence, Recovery, RecoveryKind, Signal
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
 
@@ -29,22 +31,29 @@ RECENT_KEPT = 256
 """Recent events kept of a node: a storm must not make every further event dearer."""
 
 _CAUSES = frozenset({EventKind.KERNEL_LOG, EventKind.NVML_XID, EventKind.GPU_LOST})
-_HISTORY_FLAGS = frozenset({EventFlag.BACKLOG, EventFlag.HISTORY})
 
 
 class Standing(StrEnum):
-    """Whether an event may act."""
+    """What an event may do."""
 
-    PRESENT = "present"
-    HISTORY = "history"
+    PRESENT = "present"  # acts
+    ADVICE = "advice"  # there before the agent first looked: shown, excludes not by itself
+    HISTORY = "history"  # of an older boot, from before a passed check, or expired: put on record
 
 
 @dataclass(slots=True)
 class _NodeMemory:
-    """What is remembered of a node between events."""
+    """What is remembered of a node between events.
+
+    Attributes:
+        recent: Causes that chains refer to.
+        held_from: Since when its decisions are held, None while they are not.
+        checks: Passed checks, by target; the book has them only after the pass.
+    """
 
     recent: tuple[RecentEvent, ...] = ()
     held_from: float | None = None
+    checks: dict[Key, float] = field(default_factory=dict)
 
 
 class EventDesk:
@@ -76,21 +85,27 @@ class EventDesk:
         """Findings of one event, at most one a target."""
         memory = self._memory(stored.node_id)
         memory.held_from = now if EventFlag.MORE_EVENTS in stored.flags else None
-        self._troubles.note(stored.node_id, stored.event)
-        self._note_boot(stored)
+        if not HISTORY_FLAGS & stored.flags:
+            self._troubles.note(stored.node_id, stored.event)
+            self._note_boot(stored)
         context = self._facts.node_context(stored.node_id)
         context = replace(context, boot_id=stored.boot_id, recent=memory.recent)
-        found = self._recovery_findings(stored, context)
+        found = self._recovery_findings(stored, context, memory)
         signals = detect_event(stored.event, stored.ref, context)
         self._count(stored, memory.recent)
         _note(memory, stored)
         for signal in signals:
             target = decision_target(signal.entity)
             findings = found.setdefault(key_of(target), Findings(target))
-            if self._standing(stored, context, key_of(target)) is Standing.HISTORY:
-                findings.history.append(signal)
-            else:
-                findings.signals.append(signal)
+            match self._standing(stored, context, signal, now):
+                case Standing.HISTORY:
+                    findings.history.append(signal)
+                case Standing.ADVICE:
+                    findings.add(signals=[_as_advice(signal)])
+                case Standing.PRESENT:
+                    findings.add(signals=[signal])
+                case other:
+                    assert_never(other)
         own = decision_target(stored.ref)
         found.setdefault(key_of(own), Findings(own))
         return list(found.values())
@@ -108,11 +123,13 @@ class EventDesk:
 
     def _note_boot(self, stored: StoredEvent) -> None:
         at = booted_at(stored.event)
-        if at is not None and not _HISTORY_FLAGS & stored.flags:
+        if at is not None:
             self._facts.note_boots({stored.node_id: at})
 
     def _count(self, stored: StoredEvent, recent: tuple[RecentEvent, ...]) -> None:
-        if stored.event.kind is EventKind.CHECK_PASSED and not _HISTORY_FLAGS & stored.flags:
+        if stored.event.observed_at < self._checked(decision_target(stored.ref)):
+            return
+        if stored.event.kind is EventKind.CHECK_PASSED and not HISTORY_FLAGS & stored.flags:
             # As in training: what was counted before a passed check is no evidence after it.
             with self._guarded.lock:
                 self._guarded.state.note_repair(stored.ref)
@@ -125,18 +142,21 @@ class EventDesk:
     def _memory(self, node_id: str) -> _NodeMemory:
         return self._nodes.setdefault(node_id, _NodeMemory())
 
-    def _recovery_findings(self, stored: StoredEvent, context: NodeContext) -> dict[Key, Findings]:
-        if _HISTORY_FLAGS & stored.flags:
+    def _recovery_findings(
+        self, stored: StoredEvent, context: NodeContext, memory: _NodeMemory
+    ) -> dict[Key, Findings]:
+        if HISTORY_FLAGS & stored.flags:
             return {}  # what was well before is not evidence of being well now
         found: dict[Key, Findings] = {}
         for target in self._spoken_of(stored.ref):
             key = key_of(target)
             in_repair = self._book.record_of(key).state is EntityState.IN_REPAIR
             recoveries = detect_recovery(stored.event, stored.ref, context, in_repair=in_repair)
-            checked = stored.event.kind is EventKind.CHECK_PASSED
-            if recoveries or checked:
-                at = stored.event.observed_at if checked else None
-                found[key] = Findings(target, recoveries=recoveries, checked_at=at)
+            if recoveries:
+                found[key] = Findings(target, [Step(recoveries)])
+            if any(_is_whole_check(recovery) for recovery in recoveries):
+                found[key].checked_at = stored.event.observed_at
+                memory.checks[key] = max(memory.checks.get(key, 0.0), stored.event.observed_at)
         return found
 
     def _spoken_of(self, ref: EntityRef) -> list[EntityRef]:
@@ -148,16 +168,45 @@ class EventDesk:
         others = [self._book.ref(key) for key in sorted(keys) if key != key_of(own)]
         return [own, *(one for one in others if one is not None)]
 
-    def _standing(self, stored: StoredEvent, context: NodeContext, key: Key) -> Standing:
-        if _HISTORY_FLAGS & stored.flags:
-            return Standing.HISTORY
+    def _standing(
+        self, stored: StoredEvent, context: NodeContext, signal: Signal, now: float
+    ) -> Standing:
         at = stored.event.observed_at
-        checked_at = self._book.checked_at(key)
-        if checked_at is not None and at < checked_at:
+        past = (
+            bool(HISTORY_FLAGS & stored.flags)
+            or self._facts.is_older_boot(stored.node_id, stored.boot_id)
+            # Clocks drift, and a boot is noticed at once, so CHAIN_S is room.
+            or (context.booted_at is not None and at < context.booted_at - CHAIN_S)
+            or at < self._checked(decision_target(signal.entity))
+            or (signal.persistence is Persistence.EVENT and signal.expires_at <= now)
+        )
+        if past:
             return Standing.HISTORY
-        # Clocks of a node and of the server differ; a boot is noticed at once, so CHAIN_S is room.
-        old = context.booted_at is not None and at < context.booted_at - CHAIN_S
-        return Standing.HISTORY if old else Standing.PRESENT
+        return Standing.ADVICE if EventFlag.FIRST_LOOK in stored.flags else Standing.PRESENT
+
+    def _checked(self, target: EntityRef) -> float:
+        """When the target, or its node and all in it, last passed a check; 0 for never."""
+        checks = self._memory(target.node_id).checks
+        node = (EntityKind.NODE.value, target.node_id)
+        times = [self._book.checked_at(key) for key in (key_of(target), node)]
+        times += [checks.get(key) for key in (key_of(target), node)]
+        return max((at for at in times if at is not None), default=0.0)
+
+
+def _is_whole_check(recovery: Recovery) -> bool:
+    """A check that names what it followed speaks of that alone."""
+    checks = (RecoveryKind.CHECK_PASSED, RecoveryKind.CHECK_AFTER_REPAIR)
+    return recovery.kind in checks and not recovery.detectors
+
+
+def _as_advice(signal: Signal) -> Signal:
+    """Evidence that may have been dealt with: seen by people, and a support to evidence of now."""
+    return replace(
+        signal,
+        acts_alone=False,
+        max_rung=min(signal.max_rung, Rung.SUSPECT),
+        sentence=f"{signal.sentence}, in the log before the agent first read it",
+    )
 
 
 def _note(memory: _NodeMemory, stored: StoredEvent) -> None:

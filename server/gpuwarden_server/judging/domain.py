@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpuwarden_verdict.entities import EntityRef, EntityState
@@ -23,23 +23,42 @@ def key_of(ref: EntityRef) -> Key:
 
 
 @dataclass(slots=True)
+class Step:
+    """Recoveries, and the signals that came after them."""
+
+    recoveries: list[Recovery] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Findings:
     """What is new about one target (a GPU, or a node with its NICs and disks).
 
     Attributes:
         target: What a decision would act on.
-        signals: Evidence of now.
-        recoveries: Statements that a condition has ended.
+        steps: Evidence of now and statements that a condition has ended, in order of arrival: a
+            boot or a passed check ends what came before it, and not what came after.
         history: Evidence of an older boot or from before a passed check: opens and closes, never
             acts.
         checked_at: Newest passed check among them, None for none.
     """
 
     target: EntityRef
-    signals: list[Signal] = field(default_factory=list)
-    recoveries: list[Recovery] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     history: list[Signal] = field(default_factory=list)
     checked_at: float | None = None
+
+    def add(self, recoveries: Iterable[Recovery] = (), signals: Iterable[Signal] = ()) -> None:
+        """Append what came next; recoveries before signals."""
+        recovered, said = list(recoveries), list(signals)
+        if not self.steps or (recovered and self.steps[-1].signals):
+            self.steps.append(Step())
+        self.steps[-1].recoveries += recovered
+        self.steps[-1].signals += said
+
+    def recoveries(self) -> Iterator[Recovery]:
+        """All recoveries, in order."""
+        return (recovery for step in self.steps for recovery in step.recoveries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +124,8 @@ def merge_findings(many: Iterable[Findings]) -> dict[Key, Findings]:
     merged: dict[Key, Findings] = {}
     for one in many:
         known = merged.setdefault(key_of(one.target), Findings(one.target))
-        known.signals += one.signals
-        known.recoveries += one.recoveries
+        for step in one.steps:
+            known.add(step.recoveries, step.signals)
         known.history += one.history
         times = [at for at in (known.checked_at, one.checked_at) if at is not None]
         known.checked_at = max(times, default=None)

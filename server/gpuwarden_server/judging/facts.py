@@ -78,6 +78,11 @@ class FleetFacts:
             gpus={gpu.pci_bus_id: _identity(gpu) for gpu in present_last},
         )
 
+    def is_older_boot(self, node_id: str, boot_id: str) -> bool:
+        """Whether the node has announced another boot since this one."""
+        node = self._directory.node(node_id)
+        return node is not None and boot_id != node.boot_id and boot_id in node.boots
+
     def fleet_context(self, pools: Mapping[str, str]) -> FleetContext:
         """What a sweep may know; `pools` by node id."""
         nodes = self._directory.nodes()

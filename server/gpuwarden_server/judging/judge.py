@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Findings, Key, Outcome, StateMove, key_of
+from gpuwarden_server.judging.domain import Findings, Key, Outcome, StateMove, Step, key_of
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.snapshot import snapshot_of
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
@@ -70,15 +70,7 @@ class Judge:
         key = key_of(findings.target)
         pool = self._pools.pool(findings.target.node_id)
         before = self._book.incidents_of(key)
-        moves = advance(
-            before,
-            findings.signals,
-            findings.recoveries,
-            now,
-            lambda: new_id("inc"),
-            dwell_of=lambda ref: pool.dwell_s,
-        )
-        live = _live_after(before, moves)
+        moves, live = _advance(before, findings, now, pool.dwell_s)
         record = self._checked_record(key, findings, now)
         decision_moves = self._decide(findings.target, live, record, now)
         after = self._ended_record(key, record, decision_moves, now, pool.dwell_s)
@@ -128,7 +120,7 @@ class Judge:
 
     def _checked_record(self, key: Key, findings: Findings, now: float) -> EntityRecord:
         record = self._book.record_of(key)
-        passed = any(r.kind is RecoveryKind.CHECK_AFTER_REPAIR for r in findings.recoveries)
+        passed = any(r.kind is RecoveryKind.CHECK_AFTER_REPAIR for r in findings.recoveries())
         return step_record(record, Trigger.CHECK_PASSED, now) if passed else record
 
     def _ended_record(
@@ -166,6 +158,25 @@ class Judge:
         new = [move.decision for move in moves if move.before is None]
         risk = self._book.risks.get(key)
         return {decision.id: snapshot_of(decision, live, risk) for decision in new}
+
+
+def _advance(
+    before: Sequence[Incident], findings: Findings, now: float, dwell_s: float
+) -> tuple[list[IncidentMove], tuple[Incident, ...]]:
+    """Moves of all steps in order, and what is open at the end; without a step, time passes."""
+    live, moves = tuple(before), list[IncidentMove]()
+    for step in findings.steps or [Step()]:
+        made = advance(
+            live,
+            step.signals,
+            step.recoveries,
+            now,
+            lambda: new_id("inc"),
+            dwell_of=lambda ref: dwell_s,
+        )
+        live = _live_after(live, made)
+        moves += made
+    return moves, live
 
 
 def _may_be_storm(incident: Incident) -> bool:
@@ -207,6 +218,9 @@ def _detectors(incident: Incident) -> frozenset[str]:
     return frozenset(item.detector for item in incident.evidence)
 
 
+_PAST = "history: of an older boot, from before a passed check, or expired"
+
+
 def _as_history(
     signals: Sequence[Signal], live: Sequence[Incident], now: float
 ) -> list[IncidentMove]:
@@ -215,9 +229,11 @@ def _as_history(
     opened = advance((), signals, (), now, lambda: new_id("inc")) if signals else []
     moves: list[IncidentMove] = []
     for move in opened:
-        if (move.incident.entity, move.incident.fault_class) not in taken:
-            reason = "history: from an older boot, or from before a passed check"
-            moves += (move, retire(move.incident, GPUWARDEN, reason, now))
+        incident = move.incident
+        if (incident.entity, incident.fault_class) not in taken:
+            moves.append(move)
+            if incident.phase is not IncidentPhase.RESOLVED:  # else its evidence expired long ago
+                moves.append(retire(incident, GPUWARDEN, _PAST, now))
     return moves
 
 

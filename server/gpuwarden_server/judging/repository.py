@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    func,
+    insert,
+    select,
+)
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.domain import HISTORY_FLAGS, StoredEvent
 from gpuwarden_server.ingest.repository import events_after
 from gpuwarden_server.judging.domain import Key, StateMove
 from gpuwarden_server.store.tables_fleet import events
@@ -23,6 +33,13 @@ from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 
 RECENT_ROWS = 1000
+STANDING_KINDS = (
+    EventKind.NODE_BOOT,
+    EventKind.COLLECTOR_TROUBLE,
+    EventKind.COLLECTOR_RECOVERED,
+)
+"""What ix_events_standing holds."""
+
 _event_decoder = msgspec.json.Decoder(Event)
 
 
@@ -92,16 +109,41 @@ def read_state_moves(
 
 
 def read_standing_events(connection: Connection) -> Iterator[tuple[str, Event]]:
-    """Boots and the agents' own trouble, by node in order of arrival; backlog left out."""
-    kinds = (EventKind.NODE_BOOT, EventKind.COLLECTOR_TROUBLE, EventKind.COLLECTOR_RECOVERED)
+    """Each node's newest boot and its agent's own trouble since, in order of arrival.
+
+    A boot ends what stood before it, so nothing older is read; history is left out.
+    """
+    boot = _newest_boots().subquery()
+    begun = (boot.c.row.is_(None)) | (events.c.row >= boot.c.row)
     statement = (
         select(events.c.node_id, events.c.body)
-        .where(events.c.kind.in_([kind.value for kind in kinds]))
-        .where(events.c.flags.not_like("%backlog%"))
+        .outerjoin(boot, boot.c.node_id == events.c.node_id)
+        .where(_of_kinds(*STANDING_KINDS), _no_history(), begun)
         .order_by(events.c.row)
     )
     for node_id, body in connection.execute(statement):
         yield node_id, _event_decoder.decode(body)
+
+
+def _newest_boots() -> Select[tuple[str, int]]:
+    return (
+        select(events.c.node_id, func.max(events.c.row).label("row"))
+        .where(_of_kinds(EventKind.NODE_BOOT), _no_history())
+        .group_by(events.c.node_id)
+    )
+
+
+def _of_kinds(*kinds: EventKind) -> ColumnElement[bool]:
+    # Literal, since SQLite takes a partial index only where it sees that the kinds are its own.
+    names: BindParameter[list[str]] = bindparam(
+        None, [kind.value for kind in kinds], expanding=True, literal_execute=True
+    )
+    return events.c.kind.in_(names)
+
+
+def _no_history() -> ColumnElement[bool]:
+    past = [events.c.flags.not_like(f"%{flag}%") for flag in sorted(HISTORY_FLAGS)]
+    return and_(*past)
 
 
 def read_recent_events(connection: Connection, position: int) -> list[StoredEvent]:

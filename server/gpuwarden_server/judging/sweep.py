@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Findings, Key, key_of, merge_findings
+from gpuwarden_server.judging.domain import Findings, Key, Step, key_of, merge_findings
 from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_verdict.detectors import (
@@ -100,8 +100,8 @@ class Sweeper:
             risks = self._risks.score(state, watched, signals, now)
         for risk in risks:
             self._judge_risk(risk, now, signals, recoveries)
-        found = [Findings(decision_target(s.entity), signals=[s]) for s in signals]
-        found += [Findings(decision_target(r.entity), recoveries=[r]) for r in recoveries]
+        found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]
+        found += [Findings(decision_target(s.entity), [Step([], [s])]) for s in signals]
         return SweepResult(merge_findings(found), {key_of(r.entity): r for r in risks})
 
     def _watched(self) -> list[EntityRef]:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from gpuwarden_server.learning.models import LoadedModel
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.fusion import Gate, fuse_suspects, score_gate
+from gpuwarden_verdict.fusion import Gate, fuse_risks, fuse_suspects, score_gate
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
 from gpuwarden_verdict.windows import FleetState
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Scorer:
-    """The learnt score; the judge's thread asks for risks, anybody for the gate."""
+    """The learnt score; the judge's thread asks for suspects, anybody for one GPU or the gate."""
 
     def __init__(self, loaded: LoadedModel, registry: CollectorRegistry) -> None:
         """Take a model, or none, and say which on the log and in the metrics."""
@@ -63,6 +63,18 @@ class Scorer:
         if self._loaded.model is None:
             return []
         return fuse_suspects(self._loaded.model, state, watched, signals, now)
+
+    def score_one(self, state: FleetState, ref: EntityRef, now: float) -> Risk | None:
+        """Risk of one GPU by its readings alone; None without a model or any reading of it.
+
+        Args:
+            state: The windows; the caller holds their lock.
+            ref: The GPU.
+            now: Epoch seconds.
+        """
+        if self._loaded.model is None:
+            return None
+        return next(iter(fuse_risks(self._loaded.model, state, [ref], (), now)), None)
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing.

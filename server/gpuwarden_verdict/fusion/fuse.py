@@ -41,13 +41,11 @@ _NAMED_PROBABILITY = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Scores:
-    """All GPUs that ever reported, scored."""
+class _Fleet:
+    """All GPUs that ever reported, and their features: what a GPU's peers do is one of them."""
 
     refs: Sequence[EntityRef]
-    rows: npt.NDArray[np.int64]
     matrix: npt.NDArray[np.float32]
-    odds: F64
 
 
 def fuse_risks(
@@ -69,10 +67,10 @@ def fuse_risks(
     Returns:
         One risk a GPU, its contributions summing to the log-odds of its probability.
     """
-    scores = _score(model, state, now)
+    fleet = _read_fleet(state, now)
     wanted = {ref.key for ref in refs if ref.kind is EntityKind.GPU}
-    chosen = [place for place, ref in enumerate(scores.refs) if ref.key in wanted]
-    return _fuse(model, scores, chosen, signals, now)
+    chosen = [place for place, ref in enumerate(fleet.refs) if ref.key in wanted]
+    return _fuse(model, fleet, chosen, signals, now)
 
 
 def fuse_suspects(
@@ -91,30 +89,28 @@ def fuse_suspects(
         signals: Live signals of the fleet.
         now: Epoch seconds.
     """
-    scores = _score(model, state, now)
+    fleet = _read_fleet(state, now)
     wanted = {ref.key for ref in watched} | {signal.entity.key for signal in signals}
-    high = scores.odds >= logit(LOOK_PROBABILITY)
-    chosen = [p for p, ref in enumerate(scores.refs) if high[p] or ref.key in wanted]
-    return _fuse(model, scores, chosen, signals, now)
+    high = log_odds(model, fleet.matrix) >= logit(LOOK_PROBABILITY)
+    chosen = [p for p, ref in enumerate(fleet.refs) if high[p] or ref.key in wanted]
+    return _fuse(model, fleet, chosen, signals, now)
 
 
-def _score(model: FusionModel, state: FleetState, now: float) -> _Scores:
+def _read_fleet(state: FleetState, now: float) -> _Fleet:
     view = state.view(EntityKind.GPU)
     rows = np.flatnonzero(~np.isnan(view.last_seen_at()))
-    matrix = feature_matrix(view, now)[rows]
-    refs = [view.refs[row] for row in rows.tolist()]
-    return _Scores(refs, rows, matrix, log_odds(model, matrix))
+    return _Fleet([view.refs[row] for row in rows.tolist()], feature_matrix(view, now)[rows])
 
 
 def _fuse(
     model: FusionModel,
-    scores: _Scores,
+    fleet: _Fleet,
     chosen: Sequence[int],
     signals: Sequence[Signal],
     now: float,
 ) -> list[Risk]:
     places = np.array(chosen, dtype=np.int64)
-    shares, intercept = contributions(model, scores.matrix[places])
+    shares, intercept = contributions(model, fleet.matrix[places])
     live: dict[str, list[Signal]] = defaultdict(list)
     for signal in signals:
         if signal.expires_at > now and signal.detector != LEARNED_DETECTOR:
@@ -122,9 +118,9 @@ def _fuse(
     storms = _storms(live)
     risks = []
     for number, place in enumerate(chosen):
-        ref = scores.refs[place]
+        ref = fleet.refs[place]
         own = live.get(ref.key, [])
-        lines = _lines(intercept, shares[number], scores.matrix[place])
+        lines = _lines(intercept, shares[number], fleet.matrix[place])
         lines += _veto(lines, in_storm=ref.key in storms)
         lines += _rule_floor(lines, own)
         risks.append(_risk(model, ref, lines, own, now))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import resource
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,14 +10,10 @@ import msgspec
 import pytest
 
 from gpuwarden_agent.collectors.contract import CollectorError
-from gpuwarden_agent.collectors.kernel_log import (
-    KernelLogFollower,
-    Position,
-    disk_entity,
-    nic_entity,
-)
+from gpuwarden_agent.collectors.kernel_entities import disk_entity, nic_entity
+from gpuwarden_agent.collectors.kernel_log import KernelLogFollower, Position
 from gpuwarden_agent.collectors.kernel_merge import MAX_OPEN, WINDOW_S, RepeatMerger
-from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.events import Backlog, Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.agent import BOOT, XID_79, event
 from tests.fakes.waiting import wait_for
@@ -45,7 +42,13 @@ class Running:
         self.emitted: list[Event] = []
         self._stop = threading.Event()
         self.follower = KernelLogFollower(
-            path, sys_root or path.parent / "sys", BOOT, 1_700_000_000.0, positions, 1_000_000
+            path,
+            sys_root or path.parent / "sys",
+            BOOT,
+            1_700_000_000.0,
+            positions,
+            1_000_000,
+            booted_at=1_699_000_000.0,
         )
         self._thread = threading.Thread(
             target=self.follower.follow, args=(self.emitted.extend, self._stop), daemon=True
@@ -87,7 +90,7 @@ def test_a_line_becomes_an_event_with_all_that_it_says(path: Path) -> None:
     assert found.pci_bus_id == "0000:3b:00.0"
     assert found.severity == "critical"
     assert found.text == XID_79
-    assert not found.backlog
+    assert found.backlog is Backlog.NONE
     assert found.attributes["acts_alone"] is True
 
 
@@ -126,23 +129,25 @@ def test_after_a_crash_nothing_is_lost_and_nothing_doubled(path: Path) -> None:
         ("0000:3c:00.0", 1),
         ("0000:3d:00.0", 1),
     }
-    assert [e.backlog for e in found if e.pci_bus_id == "0000:3d:00.0"] == [True]
+    assert [e.backlog for e in found if e.pci_bus_id == "0000:3d:00.0"] == [Backlog.NONE]
     assert len({e.id for e in found}) == 4
 
 
-def test_an_old_stamp_makes_a_line_backlog_whenever_it_was_written(path: Path) -> None:
+def test_a_line_appended_now_is_news_whatever_stamp_it_bears(path: Path) -> None:
     with Running(path, Positions()) as run:
         append(path, f"2020-01-21T04:41:44.28Z node kernel: {XID_79}")
         found = run.until(lambda events: len(events) == 1)[0]
-    assert found.backlog
-    assert found.observed_at == pytest.approx(1579581704.28)
+    assert found.backlog is Backlog.NONE
+    assert found.observed_at == pytest.approx(time.time(), abs=60)
 
 
 def test_the_driver_version_comes_from_sysfs(path: Path, tmp_path: Path) -> None:
     module = tmp_path / "sys" / "module" / "nvidia"
     module.mkdir(parents=True)
     (module / "version").write_text("570.124.06\n")
-    follower = KernelLogFollower(path, tmp_path / "sys", BOOT, 0.0, Positions(), 1_000_000)
+    follower = KernelLogFollower(
+        path, tmp_path / "sys", BOOT, 0.0, Positions(), 1_000_000, booted_at=None
+    )
     follower._refresh_context()
     assert follower._context.driver_version == "570.124.06"
 
@@ -170,7 +175,9 @@ def _pending(run: Running) -> int:
 
 
 def test_a_missing_log_says_what_to_do(tmp_path: Path) -> None:
-    follower = KernelLogFollower(tmp_path / "none", tmp_path, BOOT, 0.0, Positions(), 1_000_000)
+    follower = KernelLogFollower(
+        tmp_path / "none", tmp_path, BOOT, 0.0, Positions(), 1_000_000, booted_at=None
+    )
     with pytest.raises(CollectorError) as caught:
         follower.follow(lambda events: None, threading.Event())
     assert caught.value.reason == "no_such_file"

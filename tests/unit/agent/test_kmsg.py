@@ -7,6 +7,7 @@ import pytest
 
 from gpuwarden_agent.sources.kernel_lines import KernelLine, KmsgMark
 from gpuwarden_agent.sources.kmsg import KmsgReader
+from gpuwarden_wire.events import Backlog
 
 NOW = 1_700_000_000.0
 UPTIME = 500.0
@@ -37,10 +38,8 @@ def record(seq: int, text: str, priority: int = 4, micros: int = 1_000_000) -> b
     return f"{priority},{seq},{micros},-;{text}\n".encode()
 
 
-def reader(ring: Ring, mark: KmsgMark | None = None, at_start: bool = True) -> KmsgReader:
-    return KmsgReader(
-        ring, "boot-1", mark, opened_at_start=at_start, clock=lambda: NOW, uptime=lambda: UPTIME
-    )
+def reader(ring: Ring, mark: KmsgMark | None = None) -> KmsgReader:
+    return KmsgReader(ring, "boot-1", mark, clock=lambda: NOW, uptime=lambda: UPTIME)
 
 
 def test_a_record_gives_its_text_its_id_and_its_time() -> None:
@@ -51,7 +50,7 @@ def test_a_record_gives_its_text_its_id_and_its_time() -> None:
             id="kmsg:boot-1:339",
             text=b"NET: Registered PF_INET6",
             observed_at=NOW - UPTIME + 5.1409,
-            backlog=True,
+            backlog=Backlog.FIRST_LOOK,
         )
     ]
     assert kmsg.mark() == KmsgMark("boot-1", 339)
@@ -60,14 +59,14 @@ def test_a_record_gives_its_text_its_id_and_its_time() -> None:
 def test_what_comes_after_the_first_pause_is_live_and_seen_now() -> None:
     ring = Ring(record(1, "old"))
     kmsg = reader(ring)
-    assert [line.backlog for line in kmsg.read(0)] == [True]
+    assert [line.backlog for line in kmsg.read(0)] == [Backlog.FIRST_LOOK]
     ring.records.append(record(2, "new"))
-    assert [(line.backlog, line.observed_at) for line in kmsg.read(0)] == [(False, NOW)]
+    assert [(line.backlog, line.observed_at) for line in kmsg.read(0)] == [(Backlog.NONE, NOW)]
 
 
 def test_a_follower_that_starts_again_has_no_backlog() -> None:
-    kmsg = reader(Ring(record(1, "written meanwhile")), KmsgMark("boot-1", 0), at_start=False)
-    assert [line.backlog for line in kmsg.read(0)] == [False]
+    kmsg = reader(Ring(record(1, "written meanwhile")), KmsgMark("boot-1", 0))
+    assert [line.backlog for line in kmsg.read(0)] == [Backlog.NONE]
 
 
 def test_what_was_read_in_this_boot_is_not_read_again() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from gpuwarden_agent.sources.kernel_lines import MAX_LINE_BYTES, FileMark, KernelLine
 from gpuwarden_agent.sources.log_file import LogFileReader
+from gpuwarden_wire.events import Backlog
 
 
 @pytest.fixture
@@ -15,9 +16,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def reader(
-    path: Path, mark: FileMark | None = None, at_start: bool = True, backlog: int = 1_000_000
+    path: Path, mark: FileMark | None = None, same_boot: bool = True, backlog: int = 1_000_000
 ) -> LogFileReader:
-    return LogFileReader(path, mark, backlog, opened_at_start=at_start)
+    return LogFileReader(path, mark, backlog, same_boot=same_boot)
 
 
 def read_all(log: LogFileReader) -> list[KernelLine]:
@@ -49,8 +50,8 @@ def test_old_lines_are_backlog_and_new_ones_are_not(path: Path) -> None:
     log = reader(path)
     append(path, "new\n")
     assert [(line.text, line.backlog) for line in read_all(log)] == [
-        (b"old", True),
-        (b"new", False),
+        (b"old", Backlog.FIRST_LOOK),
+        (b"new", Backlog.NONE),
     ]
 
 
@@ -73,7 +74,7 @@ def test_a_resumed_reader_goes_on_where_it_stopped(path: Path) -> None:
     append(path, "three\n")
     lines = read_all(reader(path, mark))
     assert texts(lines) == [b"three"]
-    assert lines[0].backlog
+    assert lines[0].backlog is Backlog.NONE
 
 
 def test_a_rotated_file_is_read_to_its_end_before_the_next(path: Path) -> None:
@@ -86,7 +87,7 @@ def test_a_rotated_file_is_read_to_its_end_before_the_next(path: Path) -> None:
     path.write_text("three\n")
     lines = read_all(log)
     assert texts(lines) == [b"last without end", b"three"]
-    assert not any(line.backlog for line in lines)
+    assert {line.backlog for line in lines} == {Backlog.NONE}
 
 
 def test_a_file_rotated_while_we_were_away_is_found(path: Path) -> None:
@@ -99,7 +100,7 @@ def test_a_file_rotated_while_we_were_away_is_found(path: Path) -> None:
     path.write_text("three\n")
     lines = read_all(reader(path, mark))
     assert texts(lines) == [b"two", b"three"]
-    assert all(line.backlog for line in lines)
+    assert {line.backlog for line in lines} == {Backlog.NONE}
 
 
 def test_a_file_rotated_away_for_good_starts_the_new_one_from_its_top(path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_truncated_file_is_read_from_its_top_under_new_ids(path: Path) -> None
     after = read_all(log)
     assert texts(after) == [b"two"]
     assert before[0].id != after[0].id
-    assert not after[0].backlog
+    assert after[0].backlog is Backlog.NONE
 
 
 def test_a_file_replaced_in_place_while_we_were_away_is_noticed(path: Path) -> None:
