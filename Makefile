@@ -10,7 +10,7 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready services lint
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not serial and not long and not gpu"
-	$(BIN)/pytest -q -m "serial and not long and not gpu"
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "serial and not long and not gpu"
 
 test-long: $(VENV)/.ready services
 	$(BIN)/pytest -q -m "long and not gpu"
