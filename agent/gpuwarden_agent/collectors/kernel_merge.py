@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gpuwarden_wire.events import Event
+from gpuwarden_wire.events import Backlog, Event
 
 WINDOW_S = 5.0
 MAX_OPEN = 256
 """Messages whose repeats are awaited at once; beyond, the oldest window closes early."""
 
-_Key = tuple[str, int | None, int | None, str | None, str]
+_Key = tuple[str, int | None, int | None, str | None, str, Backlog]
 
 
 class _Window:
@@ -25,7 +25,7 @@ class _Window:
 
 
 class RepeatMerger:
-    """Merges messages equal to the letter; a message of a new kind is never merged away."""
+    """Merges messages equal to the letter; a new kind is never merged away, nor news into old."""
 
     def __init__(self) -> None:
         self._windows: dict[_Key, _Window] = {}
@@ -40,7 +40,7 @@ class RepeatMerger:
         Returns:
             What goes out now: the message itself where it is the first of its window.
         """
-        key = (event.family, event.xid, event.sxid, event.pci_bus_id, event.text)
+        key = (event.family, event.xid, event.sxid, event.pci_bus_id, event.text, event.backlog)
         window = self._windows.get(key)
         if window is not None and abs(event.observed_at - window.first_at) < WINDOW_S:
             rest = window.rest

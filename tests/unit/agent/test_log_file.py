@@ -45,73 +45,14 @@ def test_lines_have_the_place_they_stand_at_as_id(path: Path) -> None:
     assert [line.id for line in lines] == [f"{place}:0", f"{place}:4"]
 
 
-def test_a_first_look_knows_what_stood_there_and_what_is_news(path: Path) -> None:
+def test_old_lines_are_backlog_and_new_ones_are_not(path: Path) -> None:
     path.write_text("old\n")
     log = reader(path)
     append(path, "new\n")
-    assert not log.caught_up
-    assert backlogs(log) == [(b"old", Backlog.FIRST_LOOK), (b"new", Backlog.NONE)]
-    assert log.caught_up
-
-
-def test_a_line_that_is_appended_while_we_follow_is_seen_now(path: Path) -> None:
-    path.write_text("old\n")
-    log = reader(path)
-    assert [line.observed_at for line in read_all(log)] == [None]
-    append(path, "new\n")
-    assert [line.observed_at for line in read_all(log)] == [NOW]
-
-
-def test_a_first_look_tells_boots_apart_by_the_banner(path: Path) -> None:
-    path.write_text("long ago\n" + BANNER + "old\n" + BANNER + "this boot\n")
-    assert backlogs(reader(path)) == [
-        (b"long ago", Backlog.OLDER_BOOT),
-        (BANNER.encode()[:20], Backlog.OLDER_BOOT),
-        (b"old", Backlog.OLDER_BOOT),
-        (BANNER.encode()[:20], Backlog.OLDER_BOOT),
-        (b"this boot", Backlog.FIRST_LOOK),
+    assert [(line.text, line.backlog) for line in read_all(log)] == [
+        (b"old", Backlog.FIRST_LOOK),
+        (b"new", Backlog.NONE),
     ]
-
-
-def test_after_a_reboot_the_banner_parts_history_from_news(path: Path) -> None:
-    path.write_text("read\n")
-    mark = mark_at_end(path)
-    append(path, "before\n" + "x" * 80 + "\n" + BANNER + "after\n")
-    found = dict(backlogs(reader(path, mark, same_boot=False)))
-    assert (found[b"before"], found[b"after"]) == (Backlog.OLDER_BOOT, Backlog.NONE)
-
-
-def test_after_a_reboot_without_a_banner_the_stamps_must_tell(path: Path) -> None:
-    path.write_text("read\n")
-    mark = mark_at_end(path)
-    append(path, "whenever\nmy program prints: Linux version 6\n")
-    log = reader(path, mark, same_boot=False)
-    append(path, "while we follow\n")
-    assert [backlog for _, backlog in backlogs(log)] == [None, None, Backlog.NONE]
-
-
-@pytest.mark.parametrize("banner_in", ["rotated", "present"])
-def test_a_reboot_is_found_in_either_of_two_files(path: Path, banner_in: str) -> None:
-    path.write_text("read\n")
-    mark = mark_at_end(path)
-    append(path, "one\n" + (BANNER if banner_in == "rotated" else "") + "two\n")
-    path.rename(path.with_name("kern.log.1"))
-    path.write_text("three\n" + (BANNER if banner_in == "present" else "") + "four\n")
-    found = dict(backlogs(reader(path, mark, same_boot=False)))
-    assert found[b"one"] is Backlog.OLDER_BOOT
-    assert found[b"four"] is Backlog.NONE
-    middle = Backlog.NONE if banner_in == "rotated" else Backlog.OLDER_BOOT
-    assert {found[b"two"], found[b"three"]} == {middle}
-
-
-def test_a_banner_is_found_wherever_it_lies_in_a_large_file(path: Path) -> None:
-    path.write_text("read\n")
-    mark = mark_at_end(path)
-    filler = "y" * 99 + "\n"
-    for before in (10_400, 10_486, 21_000):  # 1 MiB blocks are searched from the end
-        path.write_text("read\n" + filler * 30_000 + BANNER + "z\n" + filler * before)
-        lines = reader(path, mark, same_boot=False)
-        assert dict(backlogs(lines))[b"z"] is Backlog.NONE
 
 
 def test_a_line_is_given_when_it_is_whole(path: Path) -> None:
