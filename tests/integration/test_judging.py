@@ -163,6 +163,24 @@ def test_a_reading_excludes_on_the_sweep(server: Running, node: Feeder) -> None:
     assert reading == 1.0
 
 
+def test_everywhere_the_reason_leads_with_what_decided(server: Running, node: Feeder) -> None:
+    gpu = gpu_of(node, 2)
+    with reading_feed(server) as feed:
+        node.events(xid_event(63, slot(2)))  # NVIDIA's own action for it is to ignore it
+        wait_until(lambda: get(server, "/v1/incidents", node=node.node_id)["items"], "a sign")
+        table, schema = gpu_table({gpu: (1.0,)}, metrics=("gpu_row_remap_failure",))
+        node.telemetry([table], [schema])
+        told = feed.wait_added(gpu)
+    wait_until(lambda: why(server, gpu)["decisions"], "decided")
+    case = why(server, gpu)
+    on_feed = next(one for one in told.body["added"] if one["entity"] == gpu)
+    in_force = next(one for one in case["decisions"] if one["phase"] == "in_force")
+    (listed,) = get(server, "/v1/incidents", node=node.node_id)["items"]
+    for said in (on_feed["reason"], in_force["reasons"][0], case["verdict"]["why"], listed["why"]):
+        assert said.startswith("row remapping failed on"), said
+        assert "; first sign: XID 63" in said
+
+
 def test_own_trouble_is_shown_and_accuses_nobody(server: Running, node: Feeder) -> None:
     trouble = make_event(
         kind=EventKind.COLLECTOR_TROUBLE,

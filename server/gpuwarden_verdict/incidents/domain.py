@@ -99,7 +99,7 @@ class Incident:
         fault_class: Where; a better later cause may re-label it.
         severity: Highest of the live evidence.
         phase: Where in its life.
-        why: One sentence: the first cause.
+        why: What decides: the evidence that weighs most, then the first sign before it.
         action: Recommended.
         confidence: 0..1.
         opened_at: Epoch seconds.

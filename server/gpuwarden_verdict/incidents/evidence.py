@@ -128,6 +128,22 @@ def weight_of(item: EvidenceItem) -> tuple[bool, int, float]:
     return item.acts_alone, SEVERITY_RANK[item.severity], item.score
 
 
+def first_sign(decisive: EvidenceItem, evidence: Iterable[EvidenceItem]) -> EvidenceItem | None:
+    """What was seen first of the same fault, None where that is the decisive evidence itself."""
+    told = [item for item in evidence if not item.echo and item.first_at < decisive.first_at]
+    return min(told, key=lambda item: item.first_at, default=None)
+
+
+def statement_of(decisive: EvidenceItem, evidence: Iterable[EvidenceItem]) -> str:
+    """What decided, in words, then the first sign before it.
+
+    XID 63 may open an incident that a failed remapping decides: whoever reads "63" alone, which
+    NVIDIA says to ignore, distrusts a right decision.
+    """
+    sign = first_sign(decisive, evidence)
+    return f"{decisive.sentence}; first sign: {sign.sentence}" if sign else decisive.sentence
+
+
 def highest_severity(items: Sequence[EvidenceItem], otherwise: Severity) -> Severity:
     """The gravest severity among items, `otherwise` where there is none."""
     return max((i.severity for i in items), key=SEVERITY_RANK.__getitem__, default=otherwise)

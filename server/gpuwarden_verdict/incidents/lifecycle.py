@@ -23,6 +23,7 @@ from gpuwarden_verdict.incidents.evidence import (
     live_items,
     new_item,
     standing_of,
+    statement_of,
     weight_of,
 )
 from gpuwarden_verdict.incidents.moves import (
@@ -140,7 +141,6 @@ class _Draft:
         self.incident = replace(
             self.incident,
             fault_class=signal.fault_class,
-            why=signal.sentence,
             evidence=(cause, *rest),
         )
 
@@ -155,12 +155,18 @@ class _Draft:
             self._note(f"severity {severity}, was {self.incident.severity}")
         if not self._reasons:
             return None
+        if live:
+            leading = max(live, key=weight_of)
+            self.incident = replace(
+                self.incident,
+                why=statement_of(leading, self.incident.evidence),
+                confidence=confidence_of(live),
+                action=leading.action,
+            )
         self.incident = replace(
             self.incident,
             phase=phase,
             severity=severity,
-            confidence=confidence_of(live) if live else self.incident.confidence,
-            action=max(live, key=weight_of).action if live else self.incident.action,
             updated_at=now,
             resolved_at=now if phase is IncidentPhase.RESOLVED else None,
         )

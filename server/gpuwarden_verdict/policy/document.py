@@ -91,7 +91,7 @@ class Decision:
         phase: Where in its life.
         mode: Mode of the pool when it was made.
         fault_class: Of the leading incident.
-        reasons: Sentences.
+        reasons: Sentences: first what decided, with the first sign before it.
         confidence: 0..1.
         decided_by: "rule", "score", "operator:NAME" or "pin".
         incident_id: Leading incident, None for pins.

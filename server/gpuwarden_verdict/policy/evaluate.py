@@ -9,6 +9,7 @@ from typing import assert_never
 from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
 from gpuwarden_verdict.exclusions import covers
 from gpuwarden_verdict.incidents.domain import IncidentPhase
+from gpuwarden_verdict.incidents.evidence import first_sign, statement_of
 from gpuwarden_verdict.incidents.moves import GPUWARDEN
 from gpuwarden_verdict.policy.case import (
     BY_PIN,
@@ -307,10 +308,11 @@ def _phase(setting: _Setting, rung: Rung) -> tuple[DecisionPhase, str]:
 
 
 def _reasons(judgement: Judgement) -> tuple[str, ...]:
-    """The first cause, then what else stands, each once."""
-    sentences = [judgement.incident.why]
-    sentences += [item.sentence for item in judgement.incident.evidence if not item.echo]
-    return tuple(dict.fromkeys(sentences))
+    """What decided with the first sign before it, then what else stands, each once."""
+    decisive, evidence = judgement.decisive, judgement.incident.evidence
+    told = (decisive, first_sign(decisive, evidence))
+    others = (item.sentence for item in evidence if not item.echo and item not in told)
+    return (statement_of(decisive, evidence), *dict.fromkeys(others))
 
 
 def _expired(decision: Decision, now: float) -> bool:

@@ -14,7 +14,7 @@ from gpuwarden_verdict.entities import (
     Severity,
 )
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
-from gpuwarden_verdict.incidents.evidence import confidence_of, is_cause, live_items
+from gpuwarden_verdict.incidents.evidence import confidence_of, is_cause, live_items, weight_of
 from gpuwarden_verdict.policy.case import BY_RULE, BY_SCORE, EntityCase
 from gpuwarden_verdict.policy.document import PoolPolicy
 
@@ -30,12 +30,21 @@ PROBATION_CONFIDENCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one incident asks for now."""
+    """What one incident asks for now.
+
+    Attributes:
+        incident: The incident.
+        rung: What it asks for.
+        confidence: 0..1.
+        decided_by: BY_RULE or BY_SCORE.
+        decisive: The evidence that weighs most among what may ask for so much.
+    """
 
     incident: Incident
     rung: Rung
     confidence: float
     decided_by: str
+    decisive: EvidenceItem
 
 
 def judge_case(case: EntityCase, pool: PoolPolicy, now: float) -> Judgement | None:
@@ -76,7 +85,8 @@ def _judge_incident(
     confidence = confidence_of(settled, max(rung, Rung.SUSPECT))
     if rung is Rung.OBSERVE:
         return None
-    return Judgement(incident, rung, confidence, _decided_by(settled))
+    decisive = max(settled, key=lambda item: (item.max_rung >= rung, *weight_of(item)))
+    return Judgement(incident, rung, confidence, _decided_by(settled), decisive)
 
 
 def _rung(

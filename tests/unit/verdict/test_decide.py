@@ -119,6 +119,40 @@ def test_the_mode_decides_what_comes_into_force(mode: Mode, phase: DecisionPhase
     decision = made(EntityCase(GPU, (incident(),)), replace(ACT, mode=mode))
     assert (decision.phase, decision.rung, decision.decided_by) == (phase, Rung.EXCLUDE, "rule")
     assert decision.reasons == ("XID 79",)
+
+
+def test_reasons_lead_with_what_decided_not_with_what_came_first() -> None:
+    wear = item(
+        detector="xid:63",
+        sentence="XID 63",
+        score=0.3,
+        severity=Severity.WARNING,
+        acts_alone=False,
+        max_rung=Rung.SUSPECT,
+        first_at=START - 10,
+        received_at=START - 100,
+    )
+    failed = item(detector="row_remap_failure", sentence="remapping failed")
+    other = item(detector="ecc", sentence="errors", acts_alone=False, score=0.5)
+    decision = made(EntityCase(GPU, (incident(GPU, wear, failed, other),)))
+    assert decision.rung is Rung.EXCLUDE
+    assert decision.reasons == ("remapping failed; first sign: XID 63", "errors")
+
+
+def test_the_decisive_evidence_is_one_that_may_ask_for_so_much() -> None:
+    grave = item(sentence="grave advice", acts_alone=False, max_rung=Rung.SUSPECT)
+    able = item(
+        detector="gpu_lost",
+        sentence="gone",
+        acts_alone=False,
+        score=0.9,
+        severity=Severity.ERROR,
+        plane=Plane.STRUCTURE,
+        received_at=START - 100,
+    )
+    older = replace(grave, received_at=START - 100)
+    decision = made(EntityCase(GPU, (incident(GPU, older, able),)))
+    assert (decision.rung, decision.reasons[0]) == (Rung.EXCLUDE, "gone")
     assert decision.expires_at == NOW + 86400
 
 

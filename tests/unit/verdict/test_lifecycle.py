@@ -154,7 +154,27 @@ def test_an_application_incident_is_relabelled_by_a_real_cause() -> None:
     book.go([app], [], START)
     book.go([signal(observed_at=START + 10)], [], START + 10)
     (incident,) = book.open()
-    assert (incident.fault_class, incident.why) == (FaultClass.MEMORY, "xid:48 happened")
+    assert (incident.fault_class, incident.why) == (
+        FaultClass.MEMORY,
+        "xid:48 happened; first sign: xid:31 happened",
+    )
+
+
+def test_why_leads_with_what_weighs_most_and_keeps_the_first_sign_for_context() -> None:
+    book = Book()
+    wear = signal("xid:63", score=0.3, severity=Severity.WARNING)
+    book.go([wear], [], START)
+    failed = level(detector="row_remap_failure", observed_at=START + 10, acts_alone=True)
+    book.go([failed], [], START + 10)
+    (incident,) = book.open()
+    assert (incident.evidence[0].detector, incident.fault_class) == ("xid:63", FaultClass.MEMORY)
+    assert incident.why == f"{failed.sentence}; first sign: xid:63 happened"
+    cleared = recovery(
+        RecoveryKind.READING_CLEAR, detectors=frozenset({"row_remap_failure"}), at=START + 20
+    )
+    book.go([], [cleared], START + 20)
+    (incident,) = book.open()
+    assert incident.why == "xid:63 happened", "what has cleared decides nothing any more"
 
 
 @pytest.mark.parametrize(
