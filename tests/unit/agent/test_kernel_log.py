@@ -10,13 +10,19 @@ import msgspec
 import pytest
 
 from gpuwarden_agent.collectors.contract import CollectorError
+from gpuwarden_agent.collectors.kernel_dating import LineDating
 from gpuwarden_agent.collectors.kernel_entities import disk_entity, nic_entity
 from gpuwarden_agent.collectors.kernel_log import KernelLogFollower, Position
 from gpuwarden_agent.collectors.kernel_merge import MAX_OPEN, WINDOW_S, RepeatMerger
+from gpuwarden_agent.sources.kernel_lines import KernelLine
 from gpuwarden_wire.events import Backlog, Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.agent import BOOT, XID_79, event
 from tests.fakes.waiting import wait_for
+
+STARTED = 1_700_000_000.0
+BOOTED = STARTED - 3600.0
+NEXT_BOOT = BOOT[:-1] + "2"
 
 
 class Positions:
@@ -37,18 +43,18 @@ class Positions:
 class Running:
     """A follower in a thread."""
 
-    def __init__(self, path: Path, positions: Positions, sys_root: Path | None = None) -> None:
+    def __init__(self, path: Path, positions: Positions, boot_id: str = BOOT) -> None:
         self.positions = positions
         self.emitted: list[Event] = []
         self._stop = threading.Event()
         self.follower = KernelLogFollower(
             path,
-            sys_root or path.parent / "sys",
-            BOOT,
-            1_700_000_000.0,
+            path.parent / "sys",
+            boot_id,
+            STARTED,
             positions,
             1_000_000,
-            booted_at=1_699_000_000.0,
+            booted_at=BOOTED,
         )
         self._thread = threading.Thread(
             target=self.follower.follow, args=(self.emitted.extend, self._stop), daemon=True
@@ -63,6 +69,9 @@ class Running:
         self._stop.set()
         self._thread.join(5)
         assert not self._thread.is_alive()
+
+    def all(self) -> list[Event]:
+        return [*self.emitted, *self.positions.events]
 
     def until(self, enough: Callable[[list[Event]], bool]) -> list[Event]:
         wait_for(lambda: enough(self.positions.events), what=str(self.positions.events)[-500:])
@@ -141,6 +150,103 @@ def test_a_line_appended_now_is_news_whatever_stamp_it_bears(path: Path) -> None
     assert found.observed_at == pytest.approx(time.time(), abs=60)
 
 
+def test_what_was_appended_while_the_agent_was_down_is_news(path: Path) -> None:
+    positions = Positions()
+    with Running(path, positions):
+        pass
+    append(path, XID_79, XID_79.replace("3b", "3c"))
+    with Running(path, positions) as run:
+        found = run.until(lambda events: len(events) == 2)
+    assert {e.backlog for e in found} == {Backlog.NONE}
+
+
+def test_after_a_reboot_only_what_the_new_boot_wrote_is_news(path: Path) -> None:
+    positions = Positions()
+    with Running(path, positions):
+        pass
+    banner = "Jun 14 15:16:01 node kernel: [    0.000000] Linux version 6.8.0-41-generic (x)"
+    append(path, XID_79, banner, XID_79.replace("3b", "3c"))
+    with Running(path, positions, NEXT_BOOT) as run:
+        wait_for(lambda: _position(positions).boot_id == NEXT_BOOT)
+    found = run.all()
+    assert [(e.pci_bus_id, e.backlog) for e in found] == [
+        ("0000:3b:00.0", Backlog.OLDER_BOOT),
+        ("0000:3c:00.0", Backlog.NONE),
+    ]
+    assert found[0].observed_at == BOOTED, "no later than this"
+
+
+def test_repeats_that_were_counted_in_an_older_boot_are_of_that_boot(path: Path) -> None:
+    positions, crashed = Positions(), Positions()
+    with Running(path, positions) as run:
+        append(path, *[XID_79] * 3)
+        wait_for(lambda: _pending(run) == 2)
+        crashed.content = positions.content
+    with Running(path, crashed, NEXT_BOOT) as run:
+        wait_for(run.all)
+    (rest,) = run.all()
+    assert (rest.count, rest.backlog) == (2, Backlog.OLDER_BOOT)
+
+
+def test_a_first_look_that_was_cut_short_is_a_first_look_again(path: Path) -> None:
+    append(path, XID_79, *["nothing of note"] * 10_000)  # more than is read at a time
+    positions = Positions()
+    follower = KernelLogFollower(
+        path, path.parent, BOOT, STARTED, positions, 1_000_000, booted_at=BOOTED
+    )
+
+    def refuse(events: Sequence[Event]) -> None:
+        raise OSError("the disk is full")
+
+    with pytest.raises(CollectorError):
+        follower.follow(refuse, threading.Event())
+    assert positions.content is None
+    with Running(path, positions) as run:
+        wait_for(run.all)
+    (found,) = run.all()
+    assert found.backlog is Backlog.FIRST_LOOK
+
+
+def test_another_log_is_looked_at_for_the_first_time(path: Path) -> None:
+    positions = Positions()
+    with Running(path, positions):
+        pass
+    other = path.with_name("messages")
+    append(other, XID_79)
+    with Running(other, positions) as run:
+        wait_for(run.all)
+    (found,) = run.all()
+    assert found.backlog is Backlog.FIRST_LOOK
+
+
+@pytest.mark.parametrize(
+    ("said", "same_boot", "stamped", "expected", "at"),
+    [
+        (Backlog.NONE, True, None, Backlog.NONE, "now"),
+        (Backlog.NONE, True, STARTED - 60, Backlog.NONE, "stamp"),
+        (Backlog.NONE, True, 1_500_000_000.0, Backlog.NONE, "now"),
+        (Backlog.NONE, False, 1_500_000_000.0, Backlog.OLDER_BOOT, "stamp"),
+        (Backlog.FIRST_LOOK, True, None, Backlog.FIRST_LOOK, "now"),
+        (Backlog.FIRST_LOOK, True, STARTED - 60, Backlog.FIRST_LOOK, "stamp"),
+        (Backlog.FIRST_LOOK, True, STARTED + 60, Backlog.NONE, "stamp"),
+        (Backlog.FIRST_LOOK, True, BOOTED - 90, Backlog.OLDER_BOOT, "stamp"),
+        (Backlog.OLDER_BOOT, False, None, Backlog.OLDER_BOOT, "boot"),
+        (Backlog.OLDER_BOOT, False, STARTED, Backlog.OLDER_BOOT, "stamp"),
+        (None, False, None, Backlog.OLDER_BOOT, "boot"),
+        (None, False, BOOTED - 1, Backlog.OLDER_BOOT, "stamp"),
+        (None, False, BOOTED + 1, Backlog.NONE, "stamp"),
+    ],
+)
+def test_lines_are_dated_by_their_place_then_by_their_stamp(
+    said: Backlog | None, same_boot: bool, stamped: float | None, expected: Backlog, at: str
+) -> None:
+    now = STARTED + 300
+    dating = LineDating(STARTED, BOOTED, same_boot)
+    backlog, written = dating.date(KernelLine("id", b"", backlog=said), stamped, now)
+    assert backlog is expected
+    assert written == {"now": now, "stamp": stamped, "boot": BOOTED}[at]
+
+
 def test_the_driver_version_comes_from_sysfs(path: Path, tmp_path: Path) -> None:
     module = tmp_path / "sys" / "module" / "nvidia"
     module.mkdir(parents=True)
@@ -168,10 +274,12 @@ def test_a_storm_of_100_000_lines_keeps_every_kind_within_bounded_memory(path: P
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000  # KiB
 
 
+def _position(positions: Positions) -> Position:
+    return msgspec.json.decode(positions.content or b"", type=Position)
+
+
 def _pending(run: Running) -> int:
-    content = run.positions.content
-    position = msgspec.json.decode(content or b"", type=Position)
-    return sum(e.count for e in position.pending)
+    return sum(e.count for e in _position(run.positions).pending)
 
 
 def test_a_missing_log_says_what_to_do(tmp_path: Path) -> None:

@@ -64,9 +64,12 @@ def test_what_comes_after_the_first_pause_is_live_and_seen_now() -> None:
     assert [(line.backlog, line.observed_at) for line in kmsg.read(0)] == [(Backlog.NONE, NOW)]
 
 
-def test_a_follower_that_starts_again_has_no_backlog() -> None:
-    kmsg = reader(Ring(record(1, "written meanwhile")), KmsgMark("boot-1", 0))
-    assert [line.backlog for line in kmsg.read(0)] == [Backlog.NONE]
+@pytest.mark.parametrize("boot", ["boot-1", "boot-0"])
+def test_what_was_written_since_the_last_run_is_news_of_its_own_time(boot: str) -> None:
+    kmsg = reader(Ring(record(1, "written meanwhile")), KmsgMark(boot, 0))
+    lines = kmsg.read(0)
+    written = NOW - UPTIME + 1.0
+    assert [(line.backlog, line.observed_at) for line in lines] == [(Backlog.NONE, written)]
 
 
 def test_what_was_read_in_this_boot_is_not_read_again() -> None:

@@ -15,10 +15,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "kern.log"
 
 
+NOW = 1_700_000_000.0
+BANNER = "Jun 14 15:16:01 gpu-7 kernel: [    0.000000] Linux version 6.8.0-41-generic (buildd@x)\n"
+
+
 def reader(
     path: Path, mark: FileMark | None = None, same_boot: bool = True, backlog: int = 1_000_000
 ) -> LogFileReader:
-    return LogFileReader(path, mark, backlog, same_boot=same_boot)
+    return LogFileReader(path, mark, backlog, same_boot=same_boot, clock=lambda: NOW)
 
 
 def read_all(log: LogFileReader) -> list[KernelLine]:
@@ -30,6 +34,16 @@ def read_all(log: LogFileReader) -> list[KernelLine]:
 
 def texts(lines: list[KernelLine]) -> list[bytes]:
     return [line.text for line in lines]
+
+
+def mark_at_end(path: Path) -> FileMark:
+    log = reader(path)
+    read_all(log)
+    return log.mark()
+
+
+def backlogs(log: LogFileReader) -> list[tuple[bytes, Backlog | None]]:
+    return [(line.text[:20], line.backlog) for line in read_all(log)]
 
 
 def append(path: Path, text: str) -> None:
@@ -53,6 +67,67 @@ def test_old_lines_are_backlog_and_new_ones_are_not(path: Path) -> None:
         (b"old", Backlog.FIRST_LOOK),
         (b"new", Backlog.NONE),
     ]
+
+
+def test_a_line_that_is_appended_while_we_follow_is_seen_now(path: Path) -> None:
+    path.write_text("old\n")
+    log = reader(path)
+    before = log.caught_up
+    assert [line.observed_at for line in read_all(log)] == [None]
+    assert (before, log.caught_up) == (False, True)
+    append(path, "new\n")
+    assert [line.observed_at for line in read_all(log)] == [NOW]
+
+
+def test_a_first_look_tells_boots_apart_by_the_banner(path: Path) -> None:
+    path.write_text("long ago\n" + BANNER + "old\n" + BANNER + "this boot\n")
+    assert backlogs(reader(path)) == [
+        (b"long ago", Backlog.OLDER_BOOT),
+        (BANNER.encode()[:20], Backlog.OLDER_BOOT),
+        (b"old", Backlog.OLDER_BOOT),
+        (BANNER.encode()[:20], Backlog.OLDER_BOOT),
+        (b"this boot", Backlog.FIRST_LOOK),
+    ]
+
+
+def test_after_a_reboot_the_banner_parts_history_from_news(path: Path) -> None:
+    path.write_text("read\n")
+    mark = mark_at_end(path)
+    append(path, "before\n" + "x" * 80 + "\n" + BANNER + "after\n")
+    found = dict(backlogs(reader(path, mark, same_boot=False)))
+    assert (found[b"before"], found[b"after"]) == (Backlog.OLDER_BOOT, Backlog.NONE)
+
+
+def test_after_a_reboot_without_a_banner_the_stamps_must_tell(path: Path) -> None:
+    path.write_text("read\n")
+    mark = mark_at_end(path)
+    append(path, "whenever\nmy program prints: Linux version 6\n")
+    log = reader(path, mark, same_boot=False)
+    append(path, "while we follow\n")
+    assert [backlog for _, backlog in backlogs(log)] == [None, None, Backlog.NONE]
+
+
+@pytest.mark.parametrize("banner_in", ["rotated", "present"])
+def test_a_reboot_is_found_in_either_of_two_files(path: Path, banner_in: str) -> None:
+    path.write_text("read\n")
+    mark = mark_at_end(path)
+    append(path, "one\n" + (BANNER if banner_in == "rotated" else "") + "two\n")
+    path.rename(path.with_name("kern.log.1"))
+    path.write_text("three\n" + (BANNER if banner_in == "present" else "") + "four\n")
+    found = dict(backlogs(reader(path, mark, same_boot=False)))
+    assert found[b"one"] is Backlog.OLDER_BOOT
+    assert found[b"four"] is Backlog.NONE
+    middle = Backlog.NONE if banner_in == "rotated" else Backlog.OLDER_BOOT
+    assert {found[b"two"], found[b"three"]} == {middle}
+
+
+@pytest.mark.parametrize("after", [10_400, 10_486, 21_000])
+def test_a_banner_is_found_wherever_it_lies_in_a_large_file(path: Path, after: int) -> None:
+    path.write_text("read\n")
+    mark = mark_at_end(path)
+    filler = "y" * 99 + "\n"  # searched from the end in blocks of 1 MiB
+    append(path, filler * 12_000 + BANNER + "z\n" + filler * after)
+    assert dict(backlogs(reader(path, mark, same_boot=False)))[b"z"] is Backlog.NONE
 
 
 def test_a_line_is_given_when_it_is_whole(path: Path) -> None:
