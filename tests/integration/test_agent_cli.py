@@ -18,6 +18,7 @@ import structlog
 from gpuwarden_agent.cli import ExitCode, main
 from gpuwarden_agent.config import PREFIX, setting_docs
 from gpuwarden_agent.sources.kmsg import KmsgDevice, KmsgReader
+from gpuwarden_wire.events import Backlog
 from gpuwarden_wire.version import __version__
 from tests.builders.agent import XID_79
 
@@ -93,7 +94,7 @@ def test_once_prints_recognised_kernel_lines_with_their_repeats(
 ) -> None:
     events = once_json("--nvml=off", *roots)["events"]
     assert [(one["xid"], one.get("count", 1)) for one in events] == [(79, 1), (79, 1)]
-    assert all(one["backlog"] for one in events)
+    assert {one["backlog"] for one in events} == {"first_look"}
 
 
 def test_once_says_why_there_is_no_nvml(roots: list[str], once_json: Once) -> None:
@@ -210,4 +211,4 @@ def test_the_real_kernel_ring_is_read() -> None:
         reader.close()
     seqs = [int(line.id.rsplit(":", 1)[1]) for line in lines]
     assert seqs == sorted(set(seqs))
-    assert all(line.backlog for line in lines)
+    assert {line.backlog for line in lines} == {Backlog.FIRST_LOOK}

@@ -195,6 +195,13 @@ def test_why_of_a_node_that_is_none(api: FakeApi, capsys: pytest.CaptureFixture[
     assert "gpuwarden nodes" in error
 
 
+def test_why_says_why_there_is_no_score(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {**WHY, "risk": None, "risk_missing": "no reading of this GPU has come in yet"}
+    api.answers["GET", f"/v1/gpus/{GPU}/why"] = answer
+    assert run(["why", GPU]) == ExitCode.DONE
+    assert "No learnt score: no reading of this GPU has come in yet." in capsys.readouterr().out
+
+
 def test_exclusions_in_all_forms(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     api.exclude(Exclusion(entity_kind="node", entity="n1", node_id="n1", reason="hot"))
     assert run(["exclusions"]) == ExitCode.DONE

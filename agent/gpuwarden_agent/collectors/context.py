@@ -17,7 +17,7 @@ class CollectorContext:
     Attributes:
         settings: The agent's settings.
         boot_id: Kernel's boot id; part of natural event ids.
-        started_at: Epoch seconds of the agent's start: what is older is backlog.
+        started_at: Epoch seconds of the agent's start.
         positions: Where followers keep how far they have read.
         nvml_probe: Shared by the NVML collector and follower; None where NVML is off.
     """
