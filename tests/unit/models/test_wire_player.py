@@ -164,6 +164,7 @@ def test_a_server_that_dies_and_forgets_gets_everything_again() -> None:
         player, _ = play(port)
         player.start()
         wait_for_frames(player, 8)
+        wait_for(lambda: max(ingest.durable.values(), default=0) > 1, what="durable telemetry")
     ingest.crash()
     with serving(ingest, port):
         wait_for_frames(player, 16)
