@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T | None], timeout_s: float = 10.0, what: str = "") -> T:
+def wait_for(look: Callable[[], T | None], timeout_s: float = 30.0, what: str = "") -> T:
     """The first true answer of `look`; fails the test where none comes in time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
