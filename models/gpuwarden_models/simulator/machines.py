@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarden_models.simulator.jobs import Load
+from gpuwarden_models.simulator.measured import simulated_schema
 from gpuwarden_models.simulator.topology import DISKS, Topology
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.registry import metrics_of
-from gpuwarden_wire.schema import Schema, schema_for
+from gpuwarden_wire.schema import Schema
 
 Floats: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -20,16 +20,9 @@ Flags: TypeAlias = NDArray[np.bool_]
 _ACTIVE, _DOWN, _LINK_UP, _DISABLED = 4.0, 1.0, 5.0, 3.0
 _NDR_BYTES_PER_SECOND = 50e9  # 400 Gb/s, NVIDIA ConnectX-7
 
-NODE_SCHEMA: Schema = schema_for(
-    EntityKind.NODE, [metric.name for metric in metrics_of(EntityKind.NODE)]
-)
-NIC_SCHEMA: Schema = schema_for(
-    EntityKind.NIC,
-    [metric.name for metric in metrics_of(EntityKind.NIC) if "carrier" not in metric.name],
-)
-DISK_SCHEMA: Schema = schema_for(
-    EntityKind.DISK, [metric.name for metric in metrics_of(EntityKind.DISK)]
-)
+NODE_SCHEMA: Schema = simulated_schema(EntityKind.NODE)
+NIC_SCHEMA: Schema = simulated_schema(EntityKind.NIC)
+DISK_SCHEMA: Schema = simulated_schema(EntityKind.DISK)
 
 
 class _Columns:

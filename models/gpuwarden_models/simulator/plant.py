@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarden_models.simulator.jobs import Load
+from gpuwarden_models.simulator.measured import simulated_schema
 from gpuwarden_models.simulator.parameters import Parameters
 from gpuwarden_models.simulator.topology import Topology
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.registry import metrics_of
-from gpuwarden_wire.schema import Schema, schema_for
+from gpuwarden_wire.schema import Schema
 
 Floats: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -21,9 +21,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 # hardware thermal slowdown.
 _IDLE, _POWER_CAP, _SOFTWARE_THERMAL, _HARDWARE_THERMAL = 0x1, 0x4, 0x20, 0x40
 
-GPU_SCHEMA: Schema = schema_for(
-    EntityKind.GPU, [metric.name for metric in metrics_of(EntityKind.GPU)]
-)
+GPU_SCHEMA: Schema = simulated_schema(EntityKind.GPU)
 _PRESENT = [column.name for column in GPU_SCHEMA.columns].index("gpu_present")
 
 
