@@ -30,7 +30,7 @@ def _metrics() -> str:
     return _page(
         "Metrics",
         "Every series that the agent collects. The agent's own `/metrics` shows them with the "
-        "prefix `gpuwarden_` and the labels `node` and `gpu_uuid`, `device` or none.",
+        "prefix `gpuwarden_` and the labels `node` and `gpu_uuid`, `device`, `mount` or none.",
         ("metric", "of", "kind", "unit", "source", "dcgm-exporter's name", "speaks to"),
         rows,
     )

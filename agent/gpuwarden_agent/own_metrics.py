@@ -28,6 +28,7 @@ _ENTITY_LABEL = {
     EntityKind.GPU: "gpu_uuid",
     EntityKind.NIC: "device",
     EntityKind.DISK: "device",
+    EntityKind.MOUNT: "mount",
 }
 _STALE_INTERVALS = 3
 """Readings older than this many intervals are not served: a frozen value is worse than none."""

@@ -67,6 +67,28 @@ class GpuIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     nics: tuple[str, ...] = ()
 
 
+class JobKind(StrEnum):
+    """Who gave a job its id."""
+
+    SLURM = "slurm"  # job id
+    KUBERNETES = "kubernetes"  # pod uid
+    TORCHRUN = "torchrun"  # rendezvous id: the same on all nodes of a job
+
+
+class GpuJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One job that runs on one GPU; a GPU may have several, of several kinds.
+
+    Attributes:
+        gpu_uuid: The GPU.
+        kind: Who gave the id.
+        job_id: The id, and nothing else of the job.
+    """
+
+    gpu_uuid: str
+    kind: JobKind
+    job_id: str
+
+
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a node has; sent whole at start and on every change.
 
@@ -76,6 +98,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         disks: Whole block devices.
         gpus_expected: Expected number of GPUs, None where unknown.
         labels: Free facts: kernel release, product name, pool, rack.
+        jobs: What runs on the GPUs; a GPU without a line has no job that is known.
     """
 
     gpus: tuple[GpuIdentity, ...] = ()
@@ -83,6 +106,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     disks: tuple[str, ...] = ()
     gpus_expected: int | None = None
     labels: dict[str, str] = {}
+    jobs: tuple[GpuJob, ...] = ()
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -95,8 +119,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         kind: What happened.
         observed_at: Agent's UTC, epoch seconds; informs, never orders.
         entity_kind: Kind of entity it speaks about; NODE where it is not narrower.
-        entity: gpu_uuid, nic "device/port" or net interface, disk name; "" for the node itself or a
-            GPU known by `pci_bus_id` only (the server joins it).
+        entity: gpu_uuid, nic "device/port" or net interface, disk name, mount point; "" for the
+            node itself or a GPU known by `pci_bus_id` only (the server joins it).
         count: Identical lines merged within 5 s into this event, at least 1.
         family: Kernel-log family (`gpuwarden_kernel_log.Family`), "" for other kinds.
         xid: NVIDIA XID code.

@@ -13,6 +13,7 @@ class EntityKind(StrEnum):
     GPU = "gpu"
     NIC = "nic"
     DISK = "disk"
+    MOUNT = "mount"  # a network file system, named by its mount point
 
 
 class MetricKind(StrEnum):

@@ -495,6 +495,225 @@ _NODE: tuple[_Row, ...] = (
 )
 
 
+# Storage, host and jobs, beyond the rows above. Field numbers of diskstats count from 1.
+_DISK_HEALTH: tuple[_Row, ...] = (
+    ("disk_flushes_completed_total", _C, "", "/proc/diskstats field 19", "", "checkpoint load"),
+    (
+        "disk_flush_seconds_total",
+        _C,
+        "seconds",
+        "/proc/diskstats field 20 (ms)",
+        "",
+        "write cache slow or failing",
+    ),
+    (
+        "disk_critical_warning",
+        _S,
+        "",
+        "nvme smart-log critical_warning (bits: spare, temperature, reliability, read-only)",
+        "",
+        "the drive's own verdict",
+    ),
+    ("disk_media_errors_total", _C, "", "nvme smart-log media_errors", "", "unreadable blocks"),
+    (
+        "disk_endurance_used_ratio",
+        _G,
+        "ratio",
+        "nvme smart-log percentage_used (may pass 1)",
+        "",
+        "worn-out drive",
+    ),
+    (
+        "disk_available_spare_ratio",
+        _G,
+        "ratio",
+        "nvme smart-log avail_spare",
+        "",
+        "worn-out drive",
+    ),
+    ("disk_temperature_celsius", _G, "celsius", "nvme smart-log temperature", "", "cooling"),
+    (
+        "disk_unsafe_shutdowns_total",
+        _C,
+        "",
+        "nvme smart-log unsafe_shutdowns",
+        "",
+        "power loss, drive resets",
+    ),
+    (
+        "disk_error_log_entries_total",
+        _C,
+        "",
+        "nvme smart-log num_err_log_entries",
+        "",
+        "failing commands",
+    ),
+)
+
+# RPC iostats of NFS (linux/fs/nfs/super.c, net/sunrpc/stats.c), summed over operations.
+_MOUNT: tuple[_Row, ...] = (
+    (
+        "mount_read_bytes_total",
+        _C,
+        "bytes",
+        "/proc/self/mountstats bytes 5 (from the server)",
+        "",
+        "checkpoint load",
+    ),
+    (
+        "mount_written_bytes_total",
+        _C,
+        "bytes",
+        "/proc/self/mountstats bytes 6 (to the server)",
+        "",
+        "checkpoint save",
+    ),
+    ("mount_operations_total", _C, "", "/proc/self/mountstats ops", "", "load"),
+    (
+        "mount_round_trip_seconds_total",
+        _C,
+        "seconds",
+        "/proc/self/mountstats RTT (ms)",
+        "",
+        "slow server or network",
+    ),
+    (
+        "mount_queue_seconds_total",
+        _C,
+        "seconds",
+        "/proc/self/mountstats queue (ms)",
+        "",
+        "client waits for slots: checkpoint stall",
+    ),
+    (
+        "mount_execute_seconds_total",
+        _C,
+        "seconds",
+        "/proc/self/mountstats execute (ms)",
+        "",
+        "what a request takes in all",
+    ),
+    (
+        "mount_retransmits_total",
+        _C,
+        "",
+        "/proc/self/mountstats transmissions - ops",
+        "",
+        "packet loss, server overload",
+    ),
+    (
+        "mount_major_timeouts_total",
+        _C,
+        "",
+        "/proc/self/mountstats major timeouts",
+        "",
+        "server does not answer",
+    ),
+    (
+        "mount_slots_in_use_ratio",
+        _G,
+        "ratio",
+        "/proc/self/mountstats xprt: mean slots in use by most ever in use",
+        "",
+        "client saturated",
+    ),
+    (
+        "mount_backlog_requests",
+        _G,
+        "",
+        "/proc/self/mountstats xprt: mean backlog at a send",
+        "",
+        "requests wait for a slot",
+    ),
+    ("mount_age_seconds", _G, "seconds", "/proc/self/mountstats age", "", "remounted"),
+)
+
+_HOST: tuple[_Row, ...] = (
+    ("node_memory_total_bytes", _G, "bytes", "/proc/meminfo MemTotal", "", "normaliser, lost DIMM"),
+    (
+        "node_swap_used_bytes",
+        _G,
+        "bytes",
+        "/proc/meminfo SwapTotal - SwapFree",
+        "",
+        "memory pressure",
+    ),
+    (
+        "node_hung_tasks_total",
+        _C,
+        "",
+        "/proc/sys/kernel/hung_task_detect_count",
+        "",
+        "host stall, storage or driver stuck",
+    ),
+    (
+        "node_clock_synchronised",
+        _S,
+        "",
+        "adjtimex: 1 unless STA_UNSYNC",
+        "",
+        "time service gone",
+    ),
+    (
+        "node_clock_offset_seconds",
+        _G,
+        "seconds",
+        "adjtimex offset",
+        "",
+        "clock drifts: logs of nodes do not join",
+    ),
+    (
+        "node_clock_error_seconds",
+        _G,
+        "seconds",
+        "adjtimex esterror (us)",
+        "",
+        "clock drifts: logs of nodes do not join",
+    ),
+    (
+        "node_md_arrays_degraded",
+        _S,
+        "",
+        "/proc/mdstat, arrays inactive or short of members",
+        "",
+        "failed disk behind a RAID",
+    ),
+    (
+        "node_nvme_controllers_down",
+        _S,
+        "",
+        "/sys/class/nvme/C/state other than live",
+        "",
+        "dead drive, NVMe-oF path lost",
+    ),
+    ("node_nfs_mounts", _G, "", "/proc/self/mountstats, one a super block", "", "a mount lost"),
+    (
+        "node_nfs_mounts_left_out",
+        _G,
+        "",
+        "mounts beyond the bound on series",
+        "",
+        "what is not watched",
+    ),
+    (
+        "node_gpu_processes",
+        _G,
+        "",
+        "nvmlDeviceGetComputeRunningProcesses_v3, all GPUs",
+        "",
+        "orphans, whether a reset is safe",
+    ),
+    (
+        "node_gpu_processes_without_job",
+        _G,
+        "",
+        "of these, cgroup and environment name no job",
+        "",
+        "what runs outside the scheduler",
+    ),
+)
+
+
 def _rows(kind: EntityKind, rows: Iterable[_Row]) -> Iterable[Metric]:
     for name, metric_kind, unit, source, dcgm_name, speaks_to in rows:
         yield Metric(name, kind, metric_kind, unit, source, dcgm_name, speaks_to)
@@ -505,6 +724,9 @@ METRICS: tuple[Metric, ...] = (
     *_rows(EntityKind.NIC, _NIC),
     *_rows(EntityKind.DISK, _DISK),
     *_rows(EntityKind.NODE, _NODE),
+    *_rows(EntityKind.DISK, _DISK_HEALTH),
+    *_rows(EntityKind.MOUNT, _MOUNT),
+    *_rows(EntityKind.NODE, _HOST),
 )
 
 METRIC_BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

@@ -106,6 +106,7 @@ KEY_COLUMNS: Mapping[EntityKind, tuple[str, ...]] = MappingProxyType(
         EntityKind.NODE: ("node",),
         EntityKind.NIC: ("node", "device", "port"),
         EntityKind.DISK: ("node", "device"),
+        EntityKind.MOUNT: ("node", "mount"),
     }
 )
 """Columns that name the entity in each kind of Parquet file."""

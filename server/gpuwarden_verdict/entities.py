@@ -100,9 +100,9 @@ class EntityRef:
     """An entity, named so that the name is unique over the fleet.
 
     Attributes:
-        kind: node, gpu, nic or disk.
+        kind: node, gpu, nic, disk or mount.
         key: Node id; gpu_uuid; for a NIC or disk "node/device", for an InfiniBand port
-            "node/device/port".
+            "node/device/port"; for a mount the node, a slash and the mount point.
         node_id: Node that it sits in.
     """
 

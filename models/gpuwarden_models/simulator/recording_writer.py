@@ -124,6 +124,8 @@ def _key_columns(frame: Frame, table: FrameTable, rows: NDArray[np.int64]) -> _B
             parts = (nodes,)
         case EntityKind.NIC | EntityKind.DISK:
             parts = tuple(zip(*(key.split("/") for key in keys), strict=True))
+        case EntityKind.MOUNT:  # "node//mnt/point"
+            parts = (nodes, [key.partition("/")[2] for key in keys])
     names = KEY_COLUMNS[table.kind]
     return {
         name: pa.array(part).dictionary_encode() for name, part in zip(names, parts, strict=True)

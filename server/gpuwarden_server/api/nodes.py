@@ -62,6 +62,13 @@ class NodePage(BaseModel):
     next_cursor: str | None
 
 
+class JobView(BaseModel):
+    """A job on a GPU."""
+
+    kind: str = Field(description="who gave the id: slurm, kubernetes (pod uid) or torchrun")
+    id: str
+
+
 class GpuView(BaseModel):
     """One GPU with its latest readings."""
 
@@ -75,6 +82,7 @@ class GpuView(BaseModel):
     vbios_version: str
     nics: list[str]
     present: bool
+    jobs: list[JobView] = Field(description="what runs on it, as of the node's newest inventory")
     state: str
     usable: Usable
     readings: dict[str, Any] = Field(
@@ -180,6 +188,7 @@ def gpu_views(sources: ReadSources, gpus: Iterable[GpuRecord]) -> list[GpuView]:
             vbios_version=gpu.vbios_version,
             nics=list(gpu.nics),
             present=gpu.present,
+            jobs=[JobView(kind=kind, id=job_id) for kind, job_id in gpu.jobs],
             state=said.state if (said := verdicts.get(gpu.gpu_uuid)) else "unknown",
             usable=said.usable if said else Usable.UNKNOWN,
             readings=numbers,

@@ -161,7 +161,7 @@ class FleetDraft:
         """The entity that an event speaks about; None for a GPU that this node does not have."""
         node_id = self.node.node_id
         match event.entity_kind:
-            case EntityKind.NIC | EntityKind.DISK if event.entity:
+            case EntityKind.NIC | EntityKind.DISK | EntityKind.MOUNT if event.entity:
                 return EntityRef(event.entity_kind, f"{node_id}/{event.entity}", node_id)
             case EntityKind.GPU if event.entity:
                 return self._own_gpu(event.entity)

@@ -26,6 +26,7 @@ class GpuRecord:
         present: Named by the node's newest inventory; a GPU off the bus is not.
         first_seen_at: Epoch seconds.
         last_seen_at: Newest inventory that named it, epoch seconds.
+        jobs: (kind, id) of each job that runs on it, as of that inventory.
     """
 
     gpu_uuid: str
@@ -40,6 +41,7 @@ class GpuRecord:
     present: bool
     first_seen_at: float
     last_seen_at: float
+    jobs: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,18 @@ def place_gpus(
     """
     held = set(elsewhere)
     named = {gpu.gpu_uuid: gpu for gpu in inventory.gpus if gpu.gpu_uuid not in held}
-    changed = {uuid: _seen(known.get(uuid), gpu, node_id, at) for uuid, gpu in named.items()}
+    changed = {
+        uuid: replace(_seen(known.get(uuid), gpu, node_id, at), jobs=_jobs_on(uuid, inventory))
+        for uuid, gpu in named.items()
+    }
     for uuid, record in known.items():
         if record.node_id == node_id and uuid not in named and record.present:
-            changed[uuid] = replace(record, present=False)
+            changed[uuid] = replace(record, present=False, jobs=())
     return changed
+
+
+def _jobs_on(gpu_uuid: str, inventory: Inventory) -> tuple[tuple[str, str], ...]:
+    return tuple((job.kind.value, job.job_id) for job in inventory.jobs if job.gpu_uuid == gpu_uuid)
 
 
 def gpu_in_slot(records: Iterable[GpuRecord], pci_bus_id: str) -> GpuRecord | None:

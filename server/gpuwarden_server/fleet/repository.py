@@ -39,7 +39,7 @@ def load_nodes(connection: Connection) -> list[NodeRecord]:
 def load_gpus(connection: Connection) -> list[GpuRecord]:
     """All GPUs ever seen."""
     return [
-        GpuRecord(**{**row, "nics": tuple(row["nics"])})
+        GpuRecord(**{**row, "nics": tuple(row["nics"]), "jobs": tuple(map(tuple, row["jobs"]))})
         for row in connection.execute(select(gpus)).mappings()
     ]
 
@@ -61,7 +61,7 @@ def save_node(connection: Connection, node: NodeRecord, at: float) -> None:
 def save_gpus(connection: Connection, records: Iterable[GpuRecord], at: float) -> None:
     """Write GPUs, and close and open slots where one moved; `at` in epoch seconds."""
     for record in records:
-        values = {**asdict(record), "nics": list(record.nics)}
+        values = {**asdict(record), "nics": list(record.nics), "jobs": list(record.jobs)}
         statement = upsert(gpus).values(**values)
         fresh = {name: statement.excluded[name] for name in values}
         del fresh["gpu_uuid"], fresh["first_seen_at"]

@@ -49,6 +49,9 @@ class IncidentFilter:
     node_id: str | None = None
 
 
+_PARTS = ("nic", "disk", "mount")  # of a node; a GPU stands for itself
+
+
 def write_incidents(connection: Connection, values: Sequence[Incident]) -> None:
     """Insert or replace incidents.
 
@@ -125,9 +128,9 @@ def read_one(connection: Connection, incident_id: str) -> Incident | None:
 
 
 def read_of_entity(connection: Connection, ref: EntityRef, limit: int) -> list[Incident]:
-    """Newest incidents of one entity; for a node, those of its NICs and disks too."""
+    """Newest incidents of one entity; for a node, those of its NICs, disks and mounts too."""
     own = and_(incidents.c.entity_kind == ref.kind.value, incidents.c.entity == ref.key)
-    parts = and_(incidents.c.node_id == ref.key, incidents.c.entity_kind.in_(("nic", "disk")))
+    parts = and_(incidents.c.node_id == ref.key, incidents.c.entity_kind.in_(_PARTS))
     match = or_(own, parts) if ref.kind.value == "node" else own
     statement = _bodies().where(match).order_by(incidents.c.opened_at.desc()).limit(limit)
     return _read(connection, statement)

@@ -114,6 +114,8 @@ def _check_event(event: Event) -> None:
         raise _refuse("invalid_value", f"{where}: count {event.count}")
     for gpu in event.inventory.gpus if event.inventory else ():
         _check_text(gpu.gpu_uuid, f"{where}: gpu_uuid", least=1)
+    for job in event.inventory.jobs if event.inventory else ():
+        _check_text(job.job_id, f"{where}: job_id", least=1)
     try:
         msgspec.json.encode(event)
     except (TypeError, ValueError, RecursionError) as error:

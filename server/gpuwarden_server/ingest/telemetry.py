@@ -132,7 +132,7 @@ def entity_ref(kind: EntityKind, entity: str, node_id: str) -> EntityRef:
             return EntityRef(kind, node_id, node_id)
         case EntityKind.GPU:
             return EntityRef(kind, entity, node_id)
-        case EntityKind.NIC | EntityKind.DISK:
+        case EntityKind.NIC | EntityKind.DISK | EntityKind.MOUNT:
             return EntityRef(kind, f"{node_id}/{entity}", node_id)
 
 

@@ -59,6 +59,7 @@ gpus = Table(
     Column("present", Boolean, nullable=False, comment="in the node's newest inventory"),
     Column("first_seen_at", Float, nullable=False),
     Column("last_seen_at", Float, nullable=False, comment="newest inventory that named it"),
+    Column("jobs", JSON, nullable=False, server_default="[]", comment="[kind, id] of each job"),
 )
 
 gpu_slots = Table(

@@ -106,9 +106,7 @@ def severity_of(event: Event, parsed: KernelEvent | None) -> Severity:
 
 def where(event: Event, ref: EntityRef) -> str:
     """The entity in words, with the PCI address where the line had one."""
-    name = {EntityKind.NODE: "node", EntityKind.GPU: "GPU", EntityKind.NIC: "NIC"}.get(
-        ref.kind, "disk"
-    )
+    name = {EntityKind.GPU: "GPU", EntityKind.NIC: "NIC"}.get(ref.kind, ref.kind.value)
     address = f" at {event.pci_bus_id}" if event.pci_bus_id else ""
     return f"{name} {ref.key}{address}"
 
