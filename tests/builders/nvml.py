@@ -42,6 +42,7 @@ class GpuScenario:
     links_down: set[int] = field(default_factory=set)
     presence: str = "present"
     rules: list[str] = field(default_factory=list)
+    pids: list[int] = field(default_factory=list)
 
     def set(self, number: str, value: float, gain_per_s: float = 0.0) -> None:
         """Give a number."""
@@ -72,7 +73,8 @@ class GpuScenario:
         numbers = [f"{name} {value!r} +{gain!r}" for name, (value, gain) in self.numbers.items()]
         down = [f"link_down {link}" for link in sorted(self.links_down)]
         presence = [] if self.presence == "present" else [self.presence]
-        return ["gpu", *identity, *numbers, *down, *presence, *self.rules]
+        processes = [f"process {pid}" for pid in self.pids]
+        return ["gpu", *identity, *numbers, *down, *processes, *presence, *self.rules]
 
 
 @dataclass(slots=True)
@@ -292,6 +294,12 @@ def pci_bus(sys_root: Path, gpus: Iterable[str], *, driver: str = "nvidia") -> P
     devices.mkdir(parents=True, exist_ok=True)
     for address in gpus:
         add_pci_device(sys_root, address, "0x10de", "0x030200", driver)
+        for severity, name in (
+            ("correctable", "COR"),
+            ("nonfatal", "NONFATAL"),
+            ("fatal", "FATAL"),
+        ):
+            (devices / address / f"aer_dev_{severity}").write_text(f"RxErr 0\nTOTAL_ERR_{name} 0\n")
     add_pci_device(sys_root, "0000:05:00.0", "0x15b3", "0x020700", "mlx5_core")
     return sys_root
 

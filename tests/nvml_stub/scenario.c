@@ -115,7 +115,7 @@ static int parse_number(struct gpu *gpu, const char *word, char *rest)
 
 static int parse_gpu_line(struct scenario *s, struct gpu *gpu, const char *word, char *rest)
 {
-    unsigned link;
+    unsigned link, pid;
     if (!strcmp(word, "lost"))
         gpu->presence = LOST;
     else if (!strcmp(word, "absent"))
@@ -130,6 +130,10 @@ static int parse_gpu_line(struct scenario *s, struct gpu *gpu, const char *word,
         if (sscanf(rest, "%u", &link) != 1 || link >= MAX_LINKS)
             return 0;
         gpu->link_down[link] = 1;
+    } else if (!strcmp(word, "process")) {
+        if (gpu->pid_count == MAX_PROCESSES || sscanf(rest, "%u", &pid) != 1)
+            return 0;
+        gpu->pids[gpu->pid_count++] = pid;
     } else
         return parse_text(gpu, word, rest) || parse_rule(s, (int)(gpu - s->gpus), word, rest) ||
                parse_number(gpu, word, rest);

@@ -10,6 +10,7 @@
 #define MAX_EVENTS 4096
 #define MAX_NUMBERS 64
 #define MAX_LINKS 36
+#define MAX_PROCESSES 64
 #define TEXT 96
 
 enum rule_kind { RULE_FAIL, RULE_HANG, RULE_DELAY };
@@ -37,6 +38,8 @@ struct gpu {
     int number_count;
     int link_count;
     unsigned char link_down[MAX_LINKS];
+    unsigned pids[MAX_PROCESSES];
+    int pid_count;
 };
 
 struct xid_event {

@@ -7,6 +7,7 @@ side is `nvml_process.NvmlProbeProcess`; nothing here imports pynvml.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -103,6 +104,10 @@ class Poll:
     answer: Answer | None = field(default=None)
 
 
+GpuProcesses = Mapping[str, tuple[int, ...] | None]
+"""Ids of the processes that compute on a GPU by its UUID, None where it does not answer now."""
+
+
 class NvmlProbe(Protocol):
     """Reads GPUs without ever blocking for longer than the deadline, whatever the driver does."""
 
@@ -120,6 +125,13 @@ class NvmlProbe(Protocol):
 
     def watch(self) -> Watch | None:
         """How far XID events are watched; None before the child said so."""
+        ...
+
+    def processes(self) -> GpuProcesses | None:
+        """Processes by GPU as last read; another object where they were read again.
+
+        None before the first GPU said.
+        """
         ...
 
     def renew(self) -> None:

@@ -78,6 +78,7 @@ class Gpu:
         links: NVLink numbers that exist, None before they were counted.
         link_errors: Last error counts by link; kept for links that are down.
         forget_at: Monotonic seconds at which the three above are asked afresh.
+        processes_due: Monotonic seconds from which its processes are asked for again.
     """
 
     uuid: str
@@ -91,6 +92,7 @@ class Gpu:
     links: tuple[int, ...] | None = None
     link_errors: dict[int, int] = field(default_factory=dict)
     forget_at: float = 0.0
+    processes_due: float = 0.0
 
     def forget_support(self, now: float) -> None:
         """Ask afresh what this GPU answers."""

@@ -62,6 +62,7 @@ class GpuAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         values: Numbers by metric name, in the registry's units.
         missing: nvmlReturn_t by metric name.
         probe_s: Wall time of this GPU's calls, seconds.
+        pids: Processes that compute on it, None where this poll did not ask or it did not say.
     """
 
     uuid: str
@@ -74,6 +75,7 @@ class GpuAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     values: dict[str, float] = {}
     missing: dict[str, int] = {}
     probe_s: float = 0.0
+    pids: tuple[int, ...] | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer", kw_only=True):

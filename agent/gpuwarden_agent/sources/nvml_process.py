@@ -16,8 +16,14 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
 
-from gpuwarden_agent.sources.nvml import NvmlSettings, Poll, ProbeCondition, ProbeState
-from gpuwarden_agent.sources.nvml_codes import mend_of, reason_of
+from gpuwarden_agent.sources.nvml import (
+    GpuProcesses,
+    NvmlSettings,
+    Poll,
+    ProbeCondition,
+    ProbeState,
+)
+from gpuwarden_agent.sources.nvml_codes import SUCCESS, mend_of, reason_of
 from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, Flight, Slot, read_flight
 from gpuwarden_agent.sources.nvml_frames import (
     Answer,
@@ -87,6 +93,7 @@ class NvmlProbeProcess:
         self._pause_s = settings.restart_after_s
         self._ended = ProbeCondition(ProbeState.STARTING)
         self._xids: SimpleQueue[Xid] = SimpleQueue()
+        self._processes: GpuProcesses | None = None
         self._seen: dict[Slot, _Look] = {}
 
     def poll(self) -> Poll:
@@ -121,6 +128,11 @@ class NvmlProbeProcess:
         """How far XID events are watched; None before the child said so."""
         with self._changed:
             return self._child.watch if self._child is not None else None
+
+    def processes(self) -> GpuProcesses | None:
+        """Processes by GPU as last read; None before the first GPU said."""
+        with self._changed:
+            return self._processes
 
     def renew(self) -> None:
         """End the child between calls, so that the next poll starts a new one.
@@ -232,6 +244,7 @@ class NvmlProbeProcess:
                 case Answer():
                     child.answer = report
                     child.asked = 0
+                    self._processes = processes_after(self._processes, report)
                 case Watch():
                     child.watch = report
                 case Xid():
@@ -327,6 +340,18 @@ class NvmlProbeProcess:
         if child.ready is None:
             return ProbeState.STARTING, "", ""
         return (ProbeState.BUSY if child.asked else ProbeState.READY), "", ""
+
+
+def processes_after(before: GpuProcesses | None, answer: Answer) -> GpuProcesses | None:
+    """Processes by GPU after an answer; `before` itself where it brings nothing new."""
+    known = dict(before or {})
+    for gpu in answer.gpus:
+        if gpu.pids is not None:
+            known[gpu.uuid] = gpu.pids
+        elif gpu.code != SUCCESS and gpu.uuid in known:
+            known[gpu.uuid] = None
+    asked = any(gpu.pids is not None for gpu in answer.gpus)
+    return known if known and (asked or known != before) else before
 
 
 def process_state(pid: int) -> str:

@@ -23,6 +23,7 @@ from gpuwarden_agent.sources.nvml_calls import (
 )
 from gpuwarden_agent.sources.nvml_fields import read_fields, read_links
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer
+from gpuwarden_agent.sources.nvml_processes import read_processes
 
 ENUMERATE_EVERY_S = 60.0
 
@@ -130,6 +131,7 @@ class Roster:
         self.caller.gpu_uuid = gpu.uuid
         readings = Readings()
         code = codes.SUCCESS
+        pids: tuple[int, ...] | None = None
         try:
             self._look_up(gpu)
             if gpu.uuid not in self._answering:  # new, or back from a reset: counts restarted
@@ -138,6 +140,7 @@ class Roster:
             elif started >= gpu.forget_at:
                 gpu.forget_support(started)
             self._read_all(gpu, readings)
+            pids = read_processes(self.caller, gpu, started)
         except CallError as error:
             code = error.code
             readings = Readings()
@@ -152,6 +155,7 @@ class Roster:
             values=readings.values,
             missing=readings.missing,
             probe_s=self.clock() - started,
+            pids=pids,
         )
 
     def _look_up(self, gpu: Gpu) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwarden_agent.sources.nvml import Poll, ProbeCondition, ProbeState
+from gpuwarden_agent.sources.nvml import GpuProcesses, Poll, ProbeCondition, ProbeState
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer, Watch, Xid
 
 
@@ -46,6 +46,9 @@ class FakeProbe:
 
     def watch(self) -> Watch | None:
         return self.watched
+
+    def processes(self) -> GpuProcesses | None:
+        return None
 
     def renew(self) -> None:
         self.renewed += 1
