@@ -54,7 +54,7 @@ class GpuIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         model: NVIDIA's product name.
         driver_version: Kernel driver.
         vbios_version: "" where unknown.
-        nics: Near NICs (same PCI root), for rails.
+        nics: Ports under the lowest PCI bridge that the GPU shares with any: its rails.
     """
 
     gpu_uuid: str

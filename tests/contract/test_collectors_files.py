@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from gpuwarden_agent.collectors.contract import Collector, CollectorError
 from gpuwarden_agent.collectors.host import HostCollector
-from gpuwarden_agent.collectors.nic import NicCollector
 from gpuwarden_agent.collectors.seen import FORGET_AFTER_S
 from gpuwarden_agent.collectors.storage import StorageCollector
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
+from gpuwarden_wire.readings import NotSupported, Unavailable
 from gpuwarden_wire.registry import METRIC_BY_NAME
 
 NODE = Path(__file__).parents[1] / "fixtures" / "agent" / "node"
@@ -40,15 +37,10 @@ def collectors(node: Path, clock: Clock | None = None) -> list[Collector]:
     return [
         HostCollector(proc, sys, 5.0, 4.0),
         StorageCollector(proc, sys, 5.0, 4.0, clock),
-        NicCollector(sys, 5.0, 4.0, clock),
     ]
 
 
-def nics(node: Path, clock: Clock | None = None) -> Mapping[str, Mapping[str, Reading]]:
-    return NicCollector(node / "sys", 5.0, 4.0, clock or Clock()).collect(0.0).rows[EntityKind.NIC]
-
-
-@pytest.mark.parametrize("index", range(3), ids=["host", "storage", "nic"])
+@pytest.mark.parametrize("index", range(2), ids=["host", "storage"])
 def test_every_collector_keeps_the_contract(node: Path, index: int) -> None:
     collector = collectors(node)[index]
     harvest = collector.collect(1000.0)
@@ -65,7 +57,7 @@ def test_every_collector_keeps_the_contract(node: Path, index: int) -> None:
     collector.close()
 
 
-@pytest.mark.parametrize("index", range(3), ids=["host", "storage", "nic"])
+@pytest.mark.parametrize("index", range(2), ids=["host", "storage"])
 def test_every_collector_reads_this_machine(index: int) -> None:
     harvest = collectors(Path("/"))[index].collect(1000.0)
     assert set(harvest.rows) <= set(EntityKind)
@@ -123,7 +115,7 @@ def test_odd_host_files_cost_only_their_own_readings(node: Path) -> None:
 
 
 def test_no_procfs_is_the_collectors_trouble(tmp_path: Path) -> None:
-    for collector in collectors(tmp_path)[:2]:
+    for collector in collectors(tmp_path):
         with pytest.raises(CollectorError) as caught:
             collector.collect(0.0)
         assert str(tmp_path) in caught.value.mend
@@ -173,105 +165,3 @@ def test_a_disk_that_vanishes_says_so_for_an_hour_and_leaves_the_inventory(node:
     assert harvest.inventory.disks == ("sda",)
     clock.now = FORGET_AFTER_S + 1
     assert "nvme0n1" not in storage.collect(4000.0).rows[EntityKind.DISK]
-
-
-def test_a_port_that_works(node: Path) -> None:
-    assert nics(node)["mlx5_0/1"] == {
-        "nic_port_state": 4,
-        "nic_port_physical_state": 5,
-        "nic_rate_bytes_per_second": 50e9,
-        "nic_received_bytes_total": 576349687 * 4,
-        "nic_transmitted_bytes_total": 400,
-        "nic_link_downed_total": 1,
-        "nic_link_error_recovery_total": 0,
-        "nic_symbol_errors_total": 3,
-        "nic_receive_errors_total": 0,
-        "nic_transmit_discards_total": 2,
-        "nic_transmit_wait_total": 4294967296000,
-    }
-
-
-def test_each_odd_counter_of_a_port_says_why_and_the_others_are_read(node: Path) -> None:
-    assert nics(node)["mlx5_1/1"] == {
-        "nic_port_state": 1,
-        "nic_port_physical_state": 2,
-        "nic_rate_bytes_per_second": 2.5e9 / 8,
-        "nic_received_bytes_total": Unavailable("no_pma"),
-        "nic_transmitted_bytes_total": Unavailable("implausible_value"),
-        "nic_link_downed_total": 255,
-        "nic_symbol_errors_total": Unavailable("not_a_number"),
-        "nic_receive_errors_total": Unavailable("empty_file"),
-    }
-
-
-def test_an_odd_port_does_not_take_the_others_along(node: Path) -> None:
-    shutil.rmtree(node / "sys/class/infiniband/mlx5_1/ports/1/counters")
-    (node / "sys/class/infiniband/mlx5_1/ports/1/counters").write_text("a file, of all things")
-    found = nics(node)
-    assert found["mlx5_0/1"]["nic_link_downed_total"] == 1
-    assert found["mlx5_2/1"] == {"nic_port_state": 4}
-    assert found["mlx5_1/1"]["nic_link_downed_total"] == Unavailable("no_such_file")
-
-
-def test_only_physical_interfaces_are_read(node: Path) -> None:
-    assert {name for name in nics(node) if "/" not in name} == {"eth0", "eth1", "eth2", "eth3"}
-
-
-def test_an_interface_with_a_link(node: Path) -> None:
-    assert nics(node)["eth0"] == {
-        "nic_carrier": 1,
-        "nic_rate_bytes_per_second": 12.5e9,
-        "nic_received_bytes_total": 412991106,
-        "nic_transmitted_bytes_total": 730575,
-        "nic_receive_errors_total": 0,
-        "nic_transmit_discards_total": 4,
-        "nic_carrier_changes_total": 2,
-    }
-
-
-def test_links_down_off_and_of_drivers_that_do_not_say(node: Path) -> None:
-    found = nics(node)
-    assert found["eth1"]["nic_carrier"] == 0
-    assert found["eth1"]["nic_rate_bytes_per_second"] == Unavailable("speed_unknown")
-    assert found["eth2"]["nic_carrier"] == Unavailable("administratively_down")
-    assert found["eth3"]["nic_carrier"] == 1
-
-
-def test_a_file_that_answers_einval_costs_one_reading(node: Path) -> None:
-    if not Path("/sys/class/net/lo/speed").exists():
-        pytest.skip("no sysfs of the loopback interface here")
-    (node / "sys/class/net/eth0/speed").unlink()
-    (node / "sys/class/net/eth0/speed").symlink_to("/sys/class/net/lo/speed")
-    row = nics(node)["eth0"]
-    assert row["nic_rate_bytes_per_second"] == Unavailable("invalid_argument")
-    assert row["nic_received_bytes_total"] == 412991106
-
-
-def test_a_counter_that_vanishes_says_so(node: Path) -> None:
-    collector = collectors(node)[2]
-    collector.collect(0.0)
-    (node / "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed").unlink()
-    row = collector.collect(5.0).rows[EntityKind.NIC]["mlx5_0/1"]
-    assert row["nic_link_downed_total"] == Unavailable("no_such_file")
-    assert row["nic_symbol_errors_total"] == 3
-
-
-def test_a_port_that_vanishes_says_so(node: Path) -> None:
-    collector = collectors(node)[2]
-    collector.collect(0.0)
-    shutil.rmtree(node / "sys/class/infiniband/mlx5_0")
-    harvest = collector.collect(5.0)
-    assert set(harvest.rows[EntityKind.NIC]["mlx5_0/1"].values()) == {Unavailable("no_such_device")}
-    assert harvest.inventory is not None
-    assert "mlx5_0/1" not in harvest.inventory.nics
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_says_so(node: Path) -> None:
-    (node / "sys/class/infiniband/mlx5_0/ports/1/state").chmod(0)
-    assert nics(node)["mlx5_0/1"]["nic_port_state"] == Unavailable("permission_denied")
-
-
-def test_a_machine_without_infiniband_has_no_ports(node: Path) -> None:
-    shutil.rmtree(node / "sys/class/infiniband")
-    assert set(nics(node)) == {"eth0", "eth1", "eth2", "eth3"}

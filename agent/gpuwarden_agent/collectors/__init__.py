@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuwarden_agent.collectors import host, kernel_log, nic, storage
+from gpuwarden_agent.collectors import (
+    ethtool,
+    hardware_errors,
+    host,
+    kernel_log,
+    net,
+    rdma,
+    storage,
+)
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, EventFollower
 from gpuwarden_agent.collectors.nvml import NvmlCollector, NvmlXidFollower
@@ -25,7 +33,15 @@ def _nvml_xid(context: CollectorContext) -> EventFollower | None:
     return NvmlXidFollower(context.nvml_probe, context.nvml_settings)
 
 
-COLLECTORS: tuple[CollectorFactory, ...] = (host.build, storage.build, nic.build, _nvml)
+COLLECTORS: tuple[CollectorFactory, ...] = (
+    host.build,
+    storage.build,
+    rdma.build,
+    net.build,
+    ethtool.build,
+    hardware_errors.build,
+    _nvml,
+)
 """Makers of collectors; None where the settings switch one off. A new collector adds its line."""
 
 FOLLOWERS: tuple[FollowerFactory, ...] = (kernel_log.build, _nvml_xid)

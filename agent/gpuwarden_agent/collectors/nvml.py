@@ -14,6 +14,7 @@ from gpuwarden_agent.sources.nvml import NvmlProbe, NvmlSettings, Poll, ProbeCon
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer, Xid
 from gpuwarden_agent.sources.nvml_pci import PciBus
 from gpuwarden_agent.sources.nvml_seen import MostSeen
+from gpuwarden_agent.sources.pci_rails import PciRails
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
@@ -50,6 +51,7 @@ class NvmlCollector:
         self._counter = counter
         self._roll = GpuRoll()
         self._pci = PciBus(settings.sys_root)
+        self._rails = PciRails(settings.sys_root)
         self._most_seen = MostSeen(settings.run_folder, settings.boot_id)
         self._visible: int | None = None
         self._visible_at = 0.0
@@ -103,6 +105,7 @@ class NvmlCollector:
     def close(self) -> None:
         """Ask the child to end."""
         self._probe.close()
+        self._pci.close()
 
     def _raise_own_trouble(self, poll: Poll, on_pci: Reading) -> None:
         condition = poll.condition
@@ -133,9 +136,14 @@ class NvmlCollector:
     def _gpu_rows(self, poll: Poll) -> dict[str, Mapping[str, Reading]]:
         gpus = self._roll.gpus.items()
         if poll.answer is not None:
-            return {uuid: gpu.row for uuid, gpu in gpus}
-        clock, reason = self._clock(), _silence(poll.condition.state)
-        return {uuid: gpu.stale_row(clock, reason) for uuid, gpu in gpus}
+            rows = {uuid: gpu.row for uuid, gpu in gpus}
+        else:
+            clock, reason = self._clock(), _silence(poll.condition.state)
+            rows = {uuid: gpu.stale_row(clock, reason) for uuid, gpu in gpus}
+        return {
+            uuid: {**rows[uuid], **self._pci.error_totals(gpu.last.pci_bus_id)}
+            for uuid, gpu in gpus
+        }
 
     def _visible_reading(self, poll: Poll) -> Reading:
         if self._visible is None:
@@ -197,13 +205,15 @@ class NvmlCollector:
     def _changed_inventory(self, expected: int | None) -> Inventory | None:
         """All GPUs of this boot: a lost one stays the node's until another sits in its slot."""
         answers = sorted((gpu.last for gpu in self._roll.gpus.values()), key=_slot)
-        facts = (expected, self._driver_version, tuple(map(_facts, answers)))
+        rails = self._rails.nearest(gpu.pci_bus_id for gpu in answers)
+        facts = (expected, self._driver_version, tuple(map(_facts, answers)), rails)
         if facts == self._inventory_facts:
             return None
         self._inventory_facts = facts
-        return Inventory(gpus=tuple(map(self._identity, answers)), gpus_expected=expected)
+        gpus = tuple(self._identity(gpu, rails[gpu.pci_bus_id]) for gpu in answers)
+        return Inventory(gpus=gpus, gpus_expected=expected)
 
-    def _identity(self, gpu: GpuAnswer) -> GpuIdentity:
+    def _identity(self, gpu: GpuAnswer, nics: tuple[str, ...]) -> GpuIdentity:
         return GpuIdentity(
             gpu_uuid=gpu.uuid,
             pci_bus_id=gpu.pci_bus_id,
@@ -212,7 +222,7 @@ class NvmlCollector:
             model=gpu.model,
             driver_version=self._driver_version,
             vbios_version=gpu.vbios_version,
-            nics=self._pci.near_nics(gpu.pci_bus_id),
+            nics=nics,
         )
 
 

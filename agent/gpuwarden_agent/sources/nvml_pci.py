@@ -1,9 +1,11 @@
-"""NVIDIA GPUs on the PCI bus and the NICs near them, read from sysfs; works without a driver."""
+"""NVIDIA GPUs on the PCI bus, read from sysfs; works without a driver."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from gpuwarden_agent.sources.counter_files import CounterFiles
+from gpuwarden_agent.sources.pci_functions import AER_FILES, read_error_total
 from gpuwarden_wire.readings import Reading, Unavailable
 
 _NVIDIA = "0x10de"
@@ -21,7 +23,7 @@ class PciBus:
 
     def __init__(self, sys_root: Path) -> None:
         self._devices = sys_root / "bus/pci/devices"
-        self._infiniband = sys_root / "class/infiniband"
+        self._files = CounterFiles()
         self._is_gpu: dict[str, bool] = {}
 
     def count_gpus(self) -> Reading:
@@ -44,20 +46,17 @@ class PciBus:
         gpus = [name for name, is_gpu in self._is_gpu.items() if is_gpu]
         return float(sum(self._driver(name) != "vfio-pci" for name in gpus))
 
-    def near_nics(self, pci_bus_id: str) -> tuple[str, ...]:
-        """InfiniBand ports "device/port" under the same PCI root as a GPU; () where unknown."""
-        root = self._root_of(self._devices / pci_bus_id)
-        if not root:
-            return ()
-        nics: list[str] = []
-        try:
-            for device in sorted(self._infiniband.iterdir()):
-                if self._root_of(device / "device") == root:
-                    ports = sorted(port.name for port in (device / "ports").iterdir())
-                    nics += [f"{device.name}/{port}" for port in ports]
-        except OSError:
-            return tuple(nics)
-        return tuple(nics)
+    def error_totals(self, pci_bus_id: str) -> dict[str, Reading]:
+        """PCIe errors that a GPU counted of itself, by metric; works while NVML does not."""
+        folder = self._devices / pci_bus_id
+        return {
+            f"gpu_aer_{severity}_total": read_error_total(self._files, f"{folder}/{name}")
+            for severity, name in AER_FILES.items()
+        }
+
+    def close(self) -> None:
+        """Close the counter files."""
+        self._files.close()
 
     def _looks_like_gpu(self, name: str) -> bool:
         device = self._devices / name
@@ -70,15 +69,6 @@ class PciBus:
             return (self._devices / name / "driver").readlink().name
         except OSError:
             return ""
-
-    @staticmethod
-    def _root_of(link: Path) -> str:
-        # /sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0 -> pci0000:16
-        try:
-            parts = link.resolve(strict=True).parts
-        except OSError:
-            return ""
-        return next((part for part in parts if part.startswith("pci") and ":" in part), "")
 
 
 def _read_word(path: Path) -> str:

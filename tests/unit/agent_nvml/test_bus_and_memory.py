@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -28,21 +27,6 @@ def test_a_gpu_that_leaves_the_bus_and_one_that_joins(tmp_path: Path) -> None:
     assert bus.count_gpus() == 1.0
     add_pci_device(tmp_path, "0000:44:00.0", "0x10de", "0x030200", "nvidia")
     assert bus.count_gpus() == 2.0
-
-
-def test_near_nics_share_the_pci_root(tmp_path: Path) -> None:
-    root = pci_bus(tmp_path, SLOTS)
-    for name, address in (("mlx5_0", "0000:18:00.0"), ("mlx5_4", "0000:48:00.0")):
-        add_pci_device(root, address, "0x15b3", "0x020700", "mlx5_core")
-        port = root / "class/infiniband" / name / "ports/1"
-        port.mkdir(parents=True)
-        (port.parent.parent / "device").symlink_to(root / "bus/pci/devices" / address)
-    bus = PciBus(root)
-    assert bus.near_nics(SLOTS[0]) == ("mlx5_0/1",)
-    assert bus.near_nics(SLOTS[1]) == ("mlx5_4/1",)
-    assert bus.near_nics("0000:ff:00.0") == ()
-    shutil.rmtree(root / "class")
-    assert bus.near_nics(SLOTS[0]) == ()
 
 
 @pytest.mark.parametrize("text", ["", "boot-1", "boot-1 many", "boot-1 8 9", "\xff"])

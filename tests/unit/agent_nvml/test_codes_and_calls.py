@@ -6,6 +6,7 @@ import pytest
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_calls import QUERIES
 from gpuwarden_agent.sources.nvml_fields import _LINK_ERRORS, _LINK_METRICS, FIELDS
+from gpuwarden_agent.sources.pci_functions import AER_FILES
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Unavailable
 from gpuwarden_wire.registry import metrics_of
@@ -15,6 +16,7 @@ def test_every_gpu_metric_of_the_registry_has_a_source() -> None:
     read = {metric for group in QUERIES for query in group for metric in query.metrics}
     read |= {metric for metric, _ in FIELDS.values()} | {*_LINK_METRICS, *_LINK_ERRORS}
     read |= {"gpu_present", "gpu_probe_seconds"}
+    read |= {f"gpu_aer_{severity}_total" for severity in AER_FILES}
     assert read == {metric.name for metric in metrics_of(EntityKind.GPU)}
 
 
