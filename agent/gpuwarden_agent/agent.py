@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from gpuwarden_agent.collection import Collection
 from gpuwarden_agent.collectors import COLLECTORS, FOLLOWERS
+from gpuwarden_agent.collectors.checks import CheckCollector
 from gpuwarden_agent.collectors.context import CollectorContext, nvml_settings
 from gpuwarden_agent.collectors.contract import Collector, EventFollower, PositionStore
 from gpuwarden_agent.conditions import ConditionBoard
@@ -60,16 +61,21 @@ class Sources:
     nvml_probe: NvmlProbe | None
 
 
-def build_sources(
+def make_context(
     settings: AgentSettings, boot_id: str, started_at: float, positions: PositionStore
-) -> Sources:
+) -> CollectorContext:
+    """The surroundings of collectors; nothing runs yet."""
+    probe = NvmlProbeProcess(nvml_settings(settings, boot_id)) if settings.nvml else None
+    return CollectorContext(settings, boot_id, started_at, positions, probe)
+
+
+def build_sources(context: CollectorContext) -> Sources:
     """The collectors and followers that the settings name.
 
     Raises:
-        ConfigError: A name in the settings is unknown.
+        ConfigError: A name in the settings is unknown, or a plug-in check cannot be used.
     """
-    probe = NvmlProbeProcess(nvml_settings(settings, boot_id)) if settings.nvml else None
-    context = CollectorContext(settings, boot_id, started_at, positions, probe)
+    settings, probe = context.settings, context.nvml_probe
     collectors = [one for make in COLLECTORS if (one := make(context)) is not None]
     followers = [follower for found in FOLLOWERS if (follower := found(context)) is not None]
     names = [one.name for one in collectors] + [one.name for one in followers]
@@ -102,18 +108,26 @@ class Agent:
         sender_settings = _sender_settings(settings)
         origin = Origin(settings.own_node_id, self.boot_id, __version__, settings.interval_s)
         self.spool = Spool(settings.spool_folder, origin, settings.spool_cap_bytes)
-        verdict_file = VerdictFile(settings.verdict_file)
+        self.verdict_file = VerdictFile(settings.verdict_file)
         self.sender = Sender(
             self.spool,
             sender_settings,
             KeySource(settings.key, settings.key_file),
             RejectedFolder(settings.spool_folder / "rejected"),
-            verdict_file.note,
+            self.verdict_file.note,
         )
         self.outbox = Outbox(self.spool, self.sender.wake)
-        self.board = ConditionBoard(self.outbox.emit, self.boot_id)
+        self.board = ConditionBoard(
+            self.outbox.emit, self.boot_id, recall=self.spool.fact, remember=self.spool.remember
+        )
+        context = replace(
+            make_context(settings, self.boot_id, started_at, self.outbox),
+            gpus=lambda: self.inventory.present.gpus,
+            conditions=self.board,
+            verdict=lambda: self.verdict_file.verdict,
+        )
         try:
-            sources = build_sources(settings, self.boot_id, started_at, self.outbox)
+            sources = build_sources(context)
         except ConfigError:
             self.spool.close()
             raise
@@ -121,12 +135,15 @@ class Agent:
         self._metrics: MetricsServer | None = None
 
     def _build_collection(self, sources: Sources) -> None:
-        names = [collector.name for collector in sources.collectors]
+        # Only these are waited for: a slow one has nothing new at most ticks.
+        self._intervals = {one.name: one.interval_s for one in sources.collectors}
+        prompt = [n for n, each_s in self._intervals.items() if each_s <= self._settings.interval_s]
+        self.board.drop_all_but(_sources_of_trouble(sources))
         self.latest = LatestReadings()
         self.inventory = InventoryKeeper(
-            names, self.boot_id, self.outbox.emit, self.spool.fact, self.spool.remember
+            prompt, self.boot_id, self.outbox.emit, self.spool.fact, self.spool.remember
         )
-        self.sealer = Sealer(names, self._settings.interval_s, self._seal)
+        self.sealer = Sealer(prompt, self._settings.interval_s, self._seal)
         collection = Collection(self.latest, self.sealer, self.inventory, self.outbox.emit)
         self.scheduler = Scheduler(
             [CollectorLoop(one, collection, self.board) for one in sources.collectors],
@@ -179,6 +196,7 @@ class Agent:
         parts = AgentParts(
             node_id=self._settings.own_node_id,
             interval_s=self._settings.interval_s,
+            intervals=self._intervals,
             latest=self.latest,
             board=self.board,
             outbox=self.outbox,
@@ -222,6 +240,15 @@ class Agent:
             self._metrics.close()
         lost = self.spool.close()
         _log.info("agent_ends", stuck=",".join(stuck), batches_lost=lost)
+
+
+def _sources_of_trouble(sources: Sources) -> list[str]:
+    names = ["spool", "maintenance"]
+    names += [one.name for one in sources.collectors]
+    names += [one.name for one in sources.followers]
+    for one in sources.collectors:
+        names += one.sources if isinstance(one, CheckCollector) else ()
+    return names
 
 
 def _sender_settings(settings: AgentSettings) -> SenderSettings:

@@ -48,6 +48,13 @@ def _seconds(raw: str) -> float:
     return value
 
 
+def _slow_seconds(raw: str) -> float:
+    value = float(raw)
+    if not 300 <= value <= 86_400:
+        raise ValueError("give seconds from 300 to 86400")
+    return value
+
+
 def _byte_count(raw: str) -> int:
     value = int(raw)
     if value < 65_536:
@@ -177,6 +184,25 @@ class AgentSettings:
         tuple[str, ...],
         Setting(_names, "Names of the collectors to run, comma-separated; all where empty."),
     ] = ()
+    checks: Annotated[
+        Path | None,
+        Setting(
+            _optional_path,
+            "Plug-in checks: a TOML or JSON file, or a folder of them; none if empty.",
+        ),
+    ] = None
+    smart_interval_s: Annotated[
+        float,
+        Setting(_slow_seconds, "Cadence of NVMe health logs (nvme-cli or smartctl), seconds."),
+    ] = 300.0
+    hpc_job_folder: Annotated[
+        Path | None,
+        Setting(
+            _optional_path,
+            "Folder of files named by GPU index that hold Slurm job ids, as of dcgm-exporter's "
+            "--hpc-job-mapping-dir.",
+        ),
+    ] = None
     spool_folder: Annotated[
         Path, Setting(_path, "Folder of the disk spool; one agent a folder.")
     ] = Path("/var/lib/gpuwarden-agent")

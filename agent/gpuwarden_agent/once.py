@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuwarden_agent.agent import Sources, build_sources
+from gpuwarden_agent.agent import Sources, build_sources, make_context
 from gpuwarden_agent.collectors.contract import Collector, CollectorError, Harvest
 from gpuwarden_agent.collectors.kernel_log import KernelLogFollower
 from gpuwarden_agent.config import AgentSettings
@@ -87,7 +87,9 @@ def collect_once(settings: AgentSettings) -> Snapshot:
         ConfigError: A name in the settings is unknown.
     """
     boot_id = read_boot_id(settings.proc_root)
-    sources = build_sources(settings, boot_id, time.time(), _NoPositions())
+    # A plug-in check may load a GPU that is at work, and is no reading of ours: it is not run.
+    bare = replace(settings, checks=None)
+    sources = build_sources(make_context(bare, boot_id, time.time(), _NoPositions()))
     visits = [Visit(one.name) for one in sources.collectors]
     threads = [
         threading.Thread(target=_visit, args=(one, visit), daemon=True)

@@ -32,6 +32,11 @@ class VerdictFile:
         self._written_at = 0.0
         self._failing = False
 
+    @property
+    def verdict(self) -> NodeVerdict | None:
+        """What the server said last in this run, None before it said anything."""
+        return self._verdict
+
     def note(self, acknowledgement: Acknowledgement) -> None:
         """Write the verdict that an acknowledgement brings, or confirms by bringing none."""
         now = self._clock()

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from gpuwarden_models.frames import Frame, FrameTable, NodeEvent
 from gpuwarden_verdict.context import entity_named
+from gpuwarden_verdict.detectors.plug_in_check import is_plug_in
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.event_groups import group_of
 from gpuwarden_verdict.windows import FleetState
@@ -58,7 +59,7 @@ class Replay:
     def _feed_event(self, node_event: NodeEvent) -> None:
         event = node_event.event
         ref = entity_named(event.entity_kind, event.entity, node_event.node_id)
-        if event.kind is EventKind.CHECK_PASSED:
+        if event.kind is EventKind.CHECK_PASSED and not is_plug_in(event):
             self.state.note_repair(ref)
             return
         group = group_of(event)

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuwarden_agent.collectors import (
-    ethtool,
-    hardware_errors,
-    host,
-    kernel_log,
-    net,
-    rdma,
-    storage,
-)
+from gpuwarden_agent.collectors import checks, host, kernel_log, nic, storage
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, EventFollower
 from gpuwarden_agent.collectors.nvml import NvmlCollector, NvmlXidFollower
@@ -36,11 +28,9 @@ def _nvml_xid(context: CollectorContext) -> EventFollower | None:
 COLLECTORS: tuple[CollectorFactory, ...] = (
     host.build,
     storage.build,
-    rdma.build,
-    net.build,
-    ethtool.build,
-    hardware_errors.build,
+    nic.build,
     _nvml,
+    checks.build,
 )
 """Makers of collectors; None where the settings switch one off. A new collector adds its line."""
 

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuwarden_agent.collectors.contract import PositionStore
+from gpuwarden_agent.collectors.contract import Conditions, PositionStore
 from gpuwarden_agent.config import AgentSettings
 from gpuwarden_agent.sources.nvml import NvmlProbe, NvmlSettings
+from gpuwarden_wire.acknowledgement import NodeVerdict
+from gpuwarden_wire.events import GpuIdentity
+
+
+class Unheard:
+    """Conditions that nobody asks for."""
+
+    def trouble(self, source: str, reason: str, mend: str = "") -> None:
+        """Nothing."""
+
+    def fine(self, source: str) -> None:
+        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +33,9 @@ class CollectorContext:
         started_at: Epoch seconds of the agent's start.
         positions: Where followers keep how far they have read.
         nvml_probe: Shared by the NVML collector and follower; None where NVML is off.
+        gpus: The node's GPUs as known now, whichever collector found them.
+        conditions: Where a collector tells own trouble of its parts.
+        verdict: What the server said last about this node, None before it said anything.
     """
 
     settings: AgentSettings
@@ -27,6 +43,9 @@ class CollectorContext:
     started_at: float
     positions: PositionStore
     nvml_probe: NvmlProbe | None
+    gpus: Callable[[], Sequence[GpuIdentity]] = tuple
+    conditions: Conditions = field(default_factory=Unheard)
+    verdict: Callable[[], NodeVerdict | None] = lambda: None
 
     @property
     def nvml_settings(self) -> NvmlSettings:

@@ -18,6 +18,18 @@ Emit = Callable[[Sequence[Event]], None]
 """Hands events over: they are on disk in the spool when it returns, and are flushed at once."""
 
 
+class Conditions(Protocol):
+    """Takes what works and what does not; tells each change once, as own trouble."""
+
+    def trouble(self, source: str, reason: str, mend: str = "") -> None:
+        """A part does not do its work, for a short stable reason."""
+        ...
+
+    def fine(self, source: str) -> None:
+        """A part does its work."""
+        ...
+
+
 class PositionStore(Protocol):
     """Keeps how far a follower has read, in one transaction with what it found there.
 

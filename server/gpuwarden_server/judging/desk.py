@@ -17,6 +17,7 @@ from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_verdict.context import CHAIN_S, NodeContext, RecentEvent, occurrences, remember
 from gpuwarden_verdict.detectors import detect_event, detect_recovery
+from gpuwarden_verdict.detectors.plug_in_check import is_plug_in, proves_repair
 from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
 from gpuwarden_verdict.event_groups import group_of
 from gpuwarden_verdict.policy.evaluate import decision_target
@@ -129,7 +130,7 @@ class EventDesk:
     def _count(self, stored: StoredEvent, recent: tuple[RecentEvent, ...]) -> None:
         if stored.event.observed_at < self._checked(decision_target(stored.ref)):
             return
-        if stored.event.kind is EventKind.CHECK_PASSED and not HISTORY_FLAGS & stored.flags:
+        if self._is_proof(stored) and not HISTORY_FLAGS & stored.flags:
             # As in training: what was counted before a passed check is no evidence after it.
             with self._guarded.lock:
                 self._guarded.state.note_repair(stored.ref)
@@ -138,6 +139,13 @@ class EventDesk:
         if group is not None and count > 0:
             with self._guarded.lock:
                 self._guarded.state.note_event(stored.ref, group, stored.event.observed_at, count)
+
+    def _is_proof(self, stored: StoredEvent) -> bool:
+        """A passed check; a plug-in's only of what is in repair, and where it may end a repair."""
+        if stored.event.kind is not EventKind.CHECK_PASSED or not is_plug_in(stored.event):
+            return stored.event.kind is EventKind.CHECK_PASSED
+        record = self._book.record_of(key_of(decision_target(stored.ref)))
+        return proves_repair(stored.event) and record.state is EntityState.IN_REPAIR
 
     def _memory(self, node_id: str) -> _NodeMemory:
         return self._nodes.setdefault(node_id, _NodeMemory())

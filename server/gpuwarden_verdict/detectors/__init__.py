@@ -22,6 +22,7 @@ from gpuwarden_verdict.detectors.link_down import CARRIER_DOWN, PORT_DOWN
 from gpuwarden_verdict.detectors.nic_error import NIC_ERROR, NIC_LINK_LOG
 from gpuwarden_verdict.detectors.nvlink_down import NvlinkDownDetector
 from gpuwarden_verdict.detectors.nvlink_log import NVLINK_LOG
+from gpuwarden_verdict.detectors.plug_in_check import PlugInCheckDetector
 from gpuwarden_verdict.detectors.recoveries import detect_recovery
 from gpuwarden_verdict.detectors.recovery_action import RecoveryActionDetector
 from gpuwarden_verdict.detectors.recovery_text import RecoveryTextDetector
@@ -69,6 +70,7 @@ EVENT_DETECTORS: tuple[EventDetector, ...] = (
     OOM,
     DriverStuckDetector(),
     CheckFailedDetector(),
+    PlugInCheckDetector(),
 )
 SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     ROW_REMAP_FAILURE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors import plug_in_check
 from gpuwarden_verdict.detectors.making import Weight, event_signal, where
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Severity
 from gpuwarden_verdict.signals import Persistence, Signal
@@ -21,7 +22,7 @@ class CheckFailedDetector:
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal a CHECK_FAILED event; attributes may name the check and a fault_class."""
-        if event.kind is not EventKind.CHECK_FAILED:
+        if event.kind is not EventKind.CHECK_FAILED or plug_in_check.is_plug_in(event):
             return []
         named = event.attributes.get("fault_class")
         check = event.attributes.get("check", "an active check")

@@ -6,7 +6,7 @@ from functools import cache
 
 from gpuwarden_kernel_log import RecoveryAction, xid_codes, xid_entry
 from gpuwarden_verdict.context import NodeContext
-from gpuwarden_verdict.detectors import driver_stuck, gpu_lost, recovery_text
+from gpuwarden_verdict.detectors import driver_stuck, gpu_lost, plug_in_check, recovery_text
 from gpuwarden_verdict.detectors.xid import RECOVERY_XID
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.signals import Recovery, RecoveryKind
@@ -58,7 +58,12 @@ def _boot(event: Event, node: NodeContext) -> Recovery:
 
 
 def _check(event: Event, ref: EntityRef, *, in_repair: bool) -> Recovery | None:
-    """A check that names what it followed (the agent's own, passive one) clears that only."""
+    """A check that names what it followed (the agent's own, passive one) clears that only.
+
+    A plug-in's pass clears what the same plug-in said; a repair it ends where it may.
+    """
+    if plug_in_check.is_plug_in(event):
+        return _plug_in(event, ref, ends_repair=in_repair and plug_in_check.proves_repair(event))
     after = event.attributes.get("after")
     names = [str(trouble) for trouble in after] if isinstance(after, list) else []
     cleared = frozenset(names).union(*(_cleared_by_clean_reading(name) for name in names))
@@ -70,6 +75,17 @@ def _check(event: Event, ref: EntityRef, *, in_repair: bool) -> Recovery | None:
         at=event.observed_at,
         reason=f"check passed: {event.text[:200]}" if event.text else "check passed",
         detectors=frozenset() if in_repair else cleared,
+    )
+
+
+def _plug_in(event: Event, ref: EntityRef, *, ends_repair: bool) -> Recovery:
+    own = frozenset({plug_in_check.detector_of(event)})
+    return Recovery(
+        entity=ref,
+        kind=RecoveryKind.CHECK_AFTER_REPAIR if ends_repair else RecoveryKind.CHECK_PASSED,
+        at=event.observed_at,
+        reason=f"plug-in check passed: {event.text[:200]}",
+        detectors=frozenset() if ends_repair else own,
     )
 
 

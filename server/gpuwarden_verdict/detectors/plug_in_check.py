@@ -1,0 +1,67 @@
+"""A plug-in check of the agent's says warning or critical: it advises, and never acts."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors.making import Weight, event_signal, where
+from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
+from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_wire.events import Event, EventKind
+
+_CRITICAL = Weight(0.6, Severity.ERROR, Persistence.BOOT, max_rung=Rung.SUSPECT)
+_WEIGHTS = MappingProxyType(
+    {
+        # Below the least confidence that makes an entity suspect: on record, no advice yet.
+        "warning": Weight(0.2, Severity.WARNING, Persistence.BOOT, max_rung=Rung.SUSPECT),
+        "critical": _CRITICAL,
+    }
+)
+
+
+class PlugInCheckDetector:
+    """Signals of plug-in checks: whatever program a user wrote, at most suspect.
+
+    Each check is evidence of its own, "check:NAME": its pass ends its own and no other.
+    """
+
+    name = "plug_in_check"
+    version = 1
+
+    def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
+        """One signal a CHECK_FAILED event that says it comes from a plug-in."""
+        if event.kind is not EventKind.CHECK_FAILED or not is_plug_in(event):
+            return []
+        named, state = event.attributes.get("fault_class"), str(event.attributes.get("state"))
+        signal = event_signal(
+            event,
+            ref,
+            node,
+            detector=detector_of(event),
+            version=self.version,
+            fault_class=FaultClass(named) if named in tuple(FaultClass) else FaultClass.UNKNOWN,
+            weight=_WEIGHTS.get(state, _CRITICAL),
+            sentence=f"plug-in {_check(event)} says {state[:20]} of {where(event, ref)}: "
+            f"{event.text[:200]}",
+        )
+        return [signal]
+
+
+def is_plug_in(event: Event) -> bool:
+    """Whether an event tells the result of a plug-in check."""
+    return event.attributes.get("plug_in") is True
+
+
+def proves_repair(event: Event) -> bool:
+    """Whether a passed check may end a repair: a plug-in's only where its definition says so."""
+    return not is_plug_in(event) or event.attributes.get("proves_repair") is True
+
+
+def detector_of(event: Event) -> str:
+    """Under which name the evidence of this event's check is kept."""
+    return f"check:{_check(event)}"
+
+
+def _check(event: Event) -> str:
+    return str(event.attributes.get("check", "unnamed"))[:40]
