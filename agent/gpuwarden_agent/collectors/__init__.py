@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuwarden_agent.collectors import checks, host, kernel_log, nic, storage
+from gpuwarden_agent.collectors import (
+    checks,
+    ethtool,
+    hardware_errors,
+    host,
+    kernel_log,
+    net,
+    rdma,
+    storage,
+)
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, EventFollower
 from gpuwarden_agent.collectors.nvml import NvmlCollector, NvmlXidFollower
@@ -28,7 +37,10 @@ def _nvml_xid(context: CollectorContext) -> EventFollower | None:
 COLLECTORS: tuple[CollectorFactory, ...] = (
     host.build,
     storage.build,
-    nic.build,
+    rdma.build,
+    net.build,
+    ethtool.build,
+    hardware_errors.build,
     _nvml,
     checks.build,
 )
