@@ -28,6 +28,7 @@ from gpuwarden_agent.spool.entry import Origin
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.transport.connection import TlsUnusable, tls_context
 from gpuwarden_agent.transport.key import KeySource
+from gpuwarden_agent.transport.refusal_watch import RefusalWatch
 from gpuwarden_agent.transport.rejected import RejectedFolder
 from gpuwarden_agent.transport.sender import Sender, SenderSettings
 from gpuwarden_agent.verdict_file import VerdictFile
@@ -61,15 +62,27 @@ class Sources:
 
 
 def build_sources(
-    settings: AgentSettings, boot_id: str, started_at: float, positions: PositionStore
+    settings: AgentSettings,
+    boot_id: str,
+    started_at: float,
+    positions: PositionStore,
+    *,
+    keeps_state: bool = True,
 ) -> Sources:
     """The collectors and followers that the settings name.
+
+    Args:
+        settings: Settings.
+        boot_id: Present boot.
+        started_at: Epoch seconds of the agent's start.
+        positions: Where followers keep how far they have read.
+        keeps_state: False where nothing may be remembered, as in a single look.
 
     Raises:
         ConfigError: A name in the settings is unknown.
     """
     probe = NvmlProbeProcess(nvml_settings(settings, boot_id)) if settings.nvml else None
-    context = CollectorContext(settings, boot_id, started_at, positions, probe)
+    context = CollectorContext(settings, boot_id, started_at, positions, probe, keeps_state)
     collectors = [one for make in COLLECTORS if (one := make(context)) is not None]
     followers = [follower for found in FOLLOWERS if (follower := found(context)) is not None]
     names = [one.name for one in collectors] + [one.name for one in followers]
@@ -111,7 +124,12 @@ class Agent:
             verdict_file.note,
         )
         self.outbox = Outbox(self.spool, self.sender.wake)
-        self.board = ConditionBoard(self.outbox.emit, self.boot_id)
+        self.board = ConditionBoard(
+            self.outbox.emit,
+            self.boot_id,
+            remember=lambda names: self.spool.remember("troubles", names),
+        )
+        self._refusals = RefusalWatch(self.sender.tally, self.board, settings.spool_folder)
         try:
             sources = build_sources(settings, self.boot_id, started_at, self.outbox)
         except ConfigError:
@@ -145,7 +163,7 @@ class Agent:
         """
         try:
             self._start()
-            self.scheduler.supervise(stop, self._look_after_spool)
+            self.scheduler.supervise(stop, self._look_after_delivery)
         finally:
             self._end()
 
@@ -169,6 +187,7 @@ class Agent:
         if settings.metrics_port:
             self._metrics = self._serve_metrics()
         self._announce_boot()
+        self.board.end_former(self.spool.fact("troubles"))
         self.sealer.start()
         self.sender.start()
         self.scheduler.start()
@@ -202,7 +221,8 @@ class Agent:
         self.outbox.emit([event])
         self.spool.remember("boot_id", self.boot_id)
 
-    def _look_after_spool(self) -> None:
+    def _look_after_delivery(self) -> None:
+        self._refusals.look()
         self.spool.retry_disk()
         if self.spool.trouble is None:
             self.board.fine("spool")

@@ -87,7 +87,7 @@ def collect_once(settings: AgentSettings) -> Snapshot:
         ConfigError: A name in the settings is unknown.
     """
     boot_id = read_boot_id(settings.proc_root)
-    sources = build_sources(settings, boot_id, time.time(), _NoPositions())
+    sources = build_sources(settings, boot_id, time.time(), _NoPositions(), keeps_state=False)
     visits = [Visit(one.name) for one in sources.collectors]
     threads = [
         threading.Thread(target=_visit, args=(one, visit), daemon=True)
@@ -129,6 +129,7 @@ def _visit(collector: Collector, visit: Visit) -> None:
     else:
         visit.events += harvest.events
         visit.harvest = harvest
+        visit.note = "; ".join(f"{what}: {one.reason}" for what, one in harvest.notices.items())
     visit.took_s = time.monotonic() - began
 
 
