@@ -14,7 +14,6 @@ from gpuwarden_server.judging.domain import Key, Outcome, StateMove, key_of
 from gpuwarden_server.judging.ledger import decision_audit
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
-from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.incidents.moves import (
@@ -135,10 +134,6 @@ class JudgeDesk:
                 "judge_busy",
                 f"no answer within {COMMAND_TIMEOUT_S:g} s; the command may still be carried out",
                 "Read the state again before you repeat it; /readyz tells how the server is.",
-            ) from error
-        except WriteFailed as error:
-            raise ProblemError(
-                503, "not_written", f"nothing was changed: {error}", "Try again; see /readyz."
             ) from error
         if not isinstance(result, answer):
             raise TypeError(f"the command answered {type(result).__name__}")

@@ -28,6 +28,7 @@ from gpuwarden_verdict.policy.document import (
 from gpuwarden_verdict.policy.evaluate import (
     DecisionError,
     EntityCase,
+    Hold,
     PoolLoad,
     approve,
     decide,
@@ -152,10 +153,44 @@ def test_a_storm_is_not_judged_and_what_was_proposed_for_it_is_lifted() -> None:
     assert made(replace(case, decisions=(proposed,))).phase is DecisionPhase.LIFTED
 
 
-def test_more_events_waiting_hold_decisions_as_they_are() -> None:
-    assert one(EntityCase(GPU, (incident(),), more_events=True)) is None
+def test_what_was_late_waits_with_everything_that_follows_it() -> None:
+    assert one(EntityCase(GPU, (incident(),), hold=Hold.ALL)) is None
     in_force = made(EntityCase(GPU, (incident(),)))
-    assert one(EntityCase(GPU, (), decisions=(in_force,), more_events=True)) is None
+    assert one(EntityCase(GPU, (), decisions=(in_force,), hold=Hold.ALL)) is None
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        {"acts_alone": False, "received_at": START - 1000},
+        {"detector": "gpu_lost"},
+        {"detector": "row_remap_failure", "persistence": Persistence.PART},
+        {"detector": "check_failed"},
+    ],
+)
+def test_while_news_follow_only_what_the_catalogue_lets_decide_alone_does(
+    waits: dict[str, object],
+) -> None:
+    other = incident(GPU, item(**waits), id="inc-2")
+    assert one(EntityCase(GPU, (other,), hold=Hold.CORROBORATED)) is None
+    both = EntityCase(GPU, (other, incident()), hold=Hold.CORROBORATED)
+    decision = made(both)
+    assert (decision.rung, decision.incident_id) == (Rung.EXCLUDE, incident().id)
+
+
+def test_while_news_follow_an_exclusion_is_made_or_raised_and_nothing_else_moves() -> None:
+    held = EntityCase(GPU, (incident(),), hold=Hold.CORROBORATED)
+    in_force = made(held)
+    late = NOW + 80000
+    assert one(replace(held, decisions=(in_force,)), now=late) is None  # not renewed
+    assert one(replace(held, incidents=(), decisions=(in_force,))) is None  # nor lifted
+    worse = incident(GPU, item(max_rung=Rung.EVICT))
+    assert made(replace(held, incidents=(worse,), decisions=(in_force,))).rung is Rung.EVICT
+    weak = incident(GPU, item(acts_alone=False, score=0.5))
+    advice = made(EntityCase(GPU, (weak,)))
+    assert one(replace(held, incidents=(), decisions=(advice,))) is None
+    moves = decide(replace(held, decisions=(advice,)), ACT, "v1", ROOM, NOW, counter_of("new"))
+    assert [m.decision.phase for m in moves] == [DecisionPhase.LIFTED, DecisionPhase.IN_FORCE]
 
 
 def test_exclusion_is_raised_in_place_and_never_lowered() -> None:
@@ -278,7 +313,7 @@ cases = st.builds(
     incidents=st.lists(incidents(), max_size=2).map(tuple),
     state=st.sampled_from(list(EntityState)),
     contact=st.sampled_from(list(Contact)),
-    more_events=st.booleans(),
+    hold=st.sampled_from(list(Hold)),
 )
 
 
