@@ -22,7 +22,7 @@ from gpuwarden_verdict.incidents.moves import (
     acquit_all,
     acquittals_of,
 )
-from gpuwarden_verdict.policy.document import Decision, DecisionMove
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, Mode
 from gpuwarden_verdict.policy.evaluate import DecisionError, approve, decision_target, revoke
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_wire.metrics import EntityKind
@@ -89,9 +89,10 @@ class JudgeDesk:
         return self._run(work, Decision)
 
     def approve(self, decision_id: str, author: Author) -> Decision:
-        """Bring waiting advice into force."""
+        """Bring waiting advice into force; in observe mode nothing ever is."""
 
         def work(now: float) -> Concluded:
+            self._require_acting(decision_id)
             move = self._decision_move(decision_id, author, now, approve)
             self._pools.fold(move.decision.entity.node_id, (move,))
             outcome = self._decided(move, author, now)
@@ -138,6 +139,21 @@ class JudgeDesk:
         if not isinstance(result, answer):
             raise TypeError(f"the command answered {type(result).__name__}")
         return result
+
+    def _require_acting(self, decision_id: str) -> None:
+        decision = self._book.find_decision(decision_id)
+        if decision is None:
+            return  # said by who looks for it
+        pool = self._pools.pool(decision.entity.node_id)
+        if pool.mode is Mode.OBSERVE:
+            raise ProblemError(
+                409,
+                "observe_mode",
+                f"decision {decision_id} is of pool {pool.name!r}, whose mode is observe: "
+                "what it would do is recorded, and nothing is ever put in force",
+                f'Set mode = "advise" for pool {pool.name!r} in the policy file, start the server '
+                "anew, then approve.",
+            )
 
     def _decision_move(
         self, decision_id: str, author: Author, now: float, make: _MakeMove
