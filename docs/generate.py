@@ -58,7 +58,8 @@ def _kernel_log() -> str:
         f"containers) and knows these families: {families}.\n\n"
         "The XID catalogue: the action is the immediate one of NVIDIA's XID catalogue; a code that "
         "*acts alone* may exclude a GPU without settling or corroboration, an *echo* never opens "
-        "an incident by itself, and what a *program* can cause is judged with the rest of its job.",
+        "an incident by itself, and what a *program* can cause is judged with the rest of its job. "
+        "A line that a program may have written acts never (see [wire.md](wire.md#event)).",
         ("XID", "what", "severity", "action", "class", "program", "echo", "acts alone"),
         rows,
     )

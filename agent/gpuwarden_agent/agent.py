@@ -29,6 +29,7 @@ from gpuwarden_agent.spool.entry import Origin
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.transport.connection import TlsUnusable, tls_context
 from gpuwarden_agent.transport.key import KeySource
+from gpuwarden_agent.transport.refusal_watch import RefusalWatch
 from gpuwarden_agent.transport.rejected import RejectedFolder
 from gpuwarden_agent.transport.sender import Sender, SenderSettings
 from gpuwarden_agent.verdict_file import VerdictFile
@@ -62,11 +63,26 @@ class Sources:
 
 
 def make_context(
-    settings: AgentSettings, boot_id: str, started_at: float, positions: PositionStore
+    settings: AgentSettings,
+    boot_id: str,
+    started_at: float,
+    positions: PositionStore,
+    *,
+    keeps_state: bool = True,
 ) -> CollectorContext:
-    """The surroundings of collectors; nothing runs yet."""
+    """The surroundings of collectors; nothing runs yet.
+
+    Args:
+        settings: Settings.
+        boot_id: Present boot.
+        started_at: Epoch seconds of the agent's start.
+        positions: Where followers keep how far they have read.
+        keeps_state: False where nothing may be remembered, as in a single look.
+    """
     probe = NvmlProbeProcess(nvml_settings(settings, boot_id)) if settings.nvml else None
-    return CollectorContext(settings, boot_id, started_at, positions, probe)
+    return CollectorContext(
+        settings, boot_id, started_at, positions, probe, keeps_state=keeps_state
+    )
 
 
 def build_sources(context: CollectorContext) -> Sources:
@@ -120,6 +136,7 @@ class Agent:
         self.board = ConditionBoard(
             self.outbox.emit, self.boot_id, recall=self.spool.fact, remember=self.spool.remember
         )
+        self._refusals = RefusalWatch(self.sender.tally, self.board, settings.spool_folder)
         context = replace(
             make_context(settings, self.boot_id, started_at, self.outbox),
             gpus=lambda: self.inventory.present.gpus,
@@ -162,7 +179,7 @@ class Agent:
         """
         try:
             self._start()
-            self.scheduler.supervise(stop, self._look_after_spool)
+            self.scheduler.supervise(stop, self._look_after_delivery)
         finally:
             self._end()
 
@@ -220,7 +237,8 @@ class Agent:
         self.outbox.emit([event])
         self.spool.remember("boot_id", self.boot_id)
 
-    def _look_after_spool(self) -> None:
+    def _look_after_delivery(self) -> None:
+        self._refusals.look()
         self.spool.retry_disk()
         if self.spool.trouble is None:
             self.board.fine("spool")

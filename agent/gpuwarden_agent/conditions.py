@@ -56,13 +56,21 @@ class ConditionBoard:
         self._troubles: dict[str, Trouble] = {}
         self._told_before = set(_sources(recall(_FACT)))
 
-    def trouble(self, source: str, reason: str, mend: str = "") -> None:
-        """A part does not work; only the first call of a spell is told."""
+    def trouble(self, source: str, reason: str, mend: str = "", *, renew: bool = False) -> None:
+        """A part does not work; only the first call of a spell is told.
+
+        Args:
+            source: The part.
+            reason: Short stable phrase.
+            mend: What the operator can do about it.
+            renew: Tell it again where the reason is another one by now.
+        """
         now = self._clock()
         with self._lock:
-            if source in self._troubles:
+            known = self._troubles.get(source)
+            if known is not None and not (renew and known.reason != reason):
                 return
-            self._troubles[source] = Trouble(reason, mend, now)
+            self._troubles[source] = Trouble(reason, mend, known.since if known else now)
             self._told_before.discard(source)
         self._keep()
         _log.warning("trouble", source=source, reason=reason, mend=mend)

@@ -217,7 +217,12 @@ class AgentSettings:
     metrics_port: Annotated[int, Setting(_port, "Port that /metrics listens on; 0 is off.")] = 0
     gpus_expected: Annotated[
         int | None,
-        Setting(_optional_count, "Number of GPUs this node should have; learnt where empty."),
+        Setting(
+            _optional_count,
+            "Number of GPUs built into this node, those bound to another driver (vfio-pci) "
+            "included. The most ever seen where empty, over reboots too: set it once after GPUs "
+            "were taken out for good.",
+        ),
     ] = None
     nvml: Annotated[bool, Setting(_switch, "Read GPUs through NVML: on or off.")] = True
     nvml_library: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -16,6 +16,7 @@ from gpuwarden_agent.collectors.contract import (
     Emit,
     EventFollower,
     Harvest,
+    Notice,
 )
 from gpuwarden_agent.conditions import ConditionBoard
 
@@ -86,6 +87,7 @@ class CollectorLoop:
         self._stop = threading.Event()
         self._running_since: float | None = None
         self._told_stuck_at = 0.0
+        self._noticed: set[str] = set()
         self._thread = threading.Thread(
             target=self._run, name=f"collect-{collector.name}", daemon=True
         )
@@ -124,9 +126,17 @@ class CollectorLoop:
         else:
             self._running_since = None
             self._board.fine(name)
+            self._notice(harvest.notices)
             self._sink.took(name, harvest, now, time.monotonic() - began)
         finally:
             self._running_since = None
+
+    def _notice(self, notices: Mapping[str, Notice]) -> None:
+        for source, notice in notices.items():
+            self._board.trouble(source, notice.reason, notice.mend)
+        for source in self._noticed - notices.keys():
+            self._board.fine(source)
+        self._noticed = set(notices)
 
     def _failed(self, reason: str, mend: str, now: float, began: float) -> None:
         self._running_since = None

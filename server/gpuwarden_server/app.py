@@ -58,6 +58,7 @@ from gpuwarden_server.serving import bind_socket, make_server, serve
 from gpuwarden_server.store.database import Store, connect_store
 from gpuwarden_server.store.folder import FolderLock, check_folder_free
 from gpuwarden_server.store.heartbeat import beat
+from gpuwarden_server.store.problems import install_storage_handlers
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.webhooks.feature import Webhooks, make_webhooks
@@ -332,6 +333,7 @@ def _assemble(
         app.include_router(router)
     require_complete(routes)
     install_problem_handlers(app)
+    install_storage_handlers(app, base.meters.registry)
     app.add_middleware(Front, handlers=handlers)
     document_raw_routes(app)
     return app

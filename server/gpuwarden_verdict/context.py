@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity
 from gpuwarden_wire.metrics import EntityKind
 
@@ -116,7 +117,8 @@ def occurrences(event: Event, ref: EntityRef, recent: Sequence[RecentEvent]) -> 
         return event.count
     for past in recent:
         same = past.ref == ref and past.event.xid == event.xid and past.event.kind is not event.kind
-        if same and abs(past.event.observed_at - event.observed_at) <= PAIRING_S:
+        paired = same and abs(past.event.observed_at - event.observed_at) <= PAIRING_S
+        if paired and origin_proven(past.event):
             return 0
     return event.count
 

@@ -224,6 +224,22 @@ def test_advice_waits_for_a_person(tmp_path: Path) -> None:
         node.close()
 
 
+def test_in_observe_mode_nothing_can_be_approved(tmp_path: Path) -> None:
+    with running_server(quick_settings(tmp_path, Mode.OBSERVE)) as server:
+        node = introduced(server, "observed")
+        node.events(xid_event(79, SLOTS[0]))
+        decision = decided(server, node, "proposed")
+        refused = say(server, f"/v1/decisions/{decision['id']}/approve")
+        problem = refused.json()
+        assert (refused.status_code, problem["code"]) == (409, "observe_mode")
+        assert 'mode = "advise"' in problem["mend"] and "'default'" in problem["mend"]
+        wait_sweeps(server)
+        assert exclusions_of(server)["exclusions"] == []
+        assert decided(server, node, "proposed")["id"] == decision["id"]
+        say(server, f"/v1/decisions/{decision['id']}/revoke").raise_for_status()
+        node.close()
+
+
 def test_an_exclusion_ends_by_itself_when_its_evidence_has_cleared_for_the_dwell(
     server: Running, node: Feeder
 ) -> None:

@@ -120,7 +120,7 @@ def test_a_fault_that_a_boot_follows_within_the_replay_excludes_nobody(
     server: Running, node: Feeder
 ) -> None:
     with reading_feed(server) as feed:
-        node.events(xid_event(79, SLOT), more_events=True)
+        node.events(xid_event(79, SLOT), more_events=True, late=True)
         node.boot_id = "boot-2"
         node.introduce(gpus_of(node))
         wait_until(lambda: incidents_of(server, node), "an incident")

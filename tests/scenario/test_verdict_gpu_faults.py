@@ -220,6 +220,24 @@ def test_a_revoke_acquits_and_the_next_sweep_does_not_undo_it() -> None:
     assert fleet.excluded_names() == [bad.key]
 
 
+def test_a_fault_of_another_class_seconds_after_a_revoke_decides() -> None:
+    """It belongs to the acquitted chain by its time, not by what the person has seen."""
+    fleet = Fleet()
+    bad = gpu_ref(0, 4)
+    fleet.line(0, xid_line(79, 4))
+    fleet.now += 3
+    fleet.revoke(bad)
+    fleet.now += 5
+    fleet.line(0, xid_line(79, 4))
+    assert fleet.excluded() == ()
+    fleet.line(0, xid_line(95, 4, "Uncontained ECC error"))
+    assert fleet.excluded_names() == [bad.key]
+    assert {incident.fault_class for incident in fleet.open()} == {
+        FaultClass.BUS,
+        FaultClass.MEMORY,
+    }
+
+
 def test_an_acquittal_ends_after_24_h_and_covers_a_new_incident_of_the_same_class() -> None:
     fleet = Fleet()
     fleet.line(0, xid_line(79, 4))

@@ -36,6 +36,7 @@ class CollectorContext:
         gpus: The node's GPUs as known now, whichever collector found them.
         conditions: Where a collector tells own trouble of its parts.
         verdict: What the server said last about this node, None before it said anything.
+        keeps_state: False where nothing may be remembered, as in a single look.
     """
 
     settings: AgentSettings
@@ -46,20 +47,24 @@ class CollectorContext:
     gpus: Callable[[], Sequence[GpuIdentity]] = tuple
     conditions: Conditions = field(default_factory=Unheard)
     verdict: Callable[[], NodeVerdict | None] = lambda: None
+    keeps_state: bool = True
 
     @property
     def nvml_settings(self) -> NvmlSettings:
         """Settings of everything that reads NVML."""
-        return nvml_settings(self.settings, self.boot_id)
+        return nvml_settings(self.settings, self.boot_id, keeps_state=self.keeps_state)
 
 
-def nvml_settings(settings: AgentSettings, boot_id: str) -> NvmlSettings:
+def nvml_settings(
+    settings: AgentSettings, boot_id: str, *, keeps_state: bool = True
+) -> NvmlSettings:
     """The NVML part of the agent's settings."""
     return NvmlSettings(
         boot_id=boot_id,
         library_path=Path(settings.nvml_library) if settings.nvml_library else None,
         sys_root=settings.sys_root,
-        run_folder=settings.verdict_file.parent,
+        state_folder=settings.spool_folder,
+        keeps_state=keeps_state,
         gpus_expected=settings.gpus_expected,
         interval_s=settings.interval_s,
     )

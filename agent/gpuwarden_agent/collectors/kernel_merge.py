@@ -12,7 +12,7 @@ WINDOW_S = 5.0
 MAX_OPEN = 256
 """Messages whose repeats are awaited at once; beyond, the oldest window closes early."""
 
-_Key = tuple[str, int | None, int | None, str | None, str, Backlog]
+_Key = tuple[str, int | None, int | None, str | None, str, Backlog, bool]
 
 
 class _Window:
@@ -25,7 +25,11 @@ class _Window:
 
 
 class RepeatMerger:
-    """Merges messages equal to the letter; a new kind is never merged away, nor news into old."""
+    """Merges messages equal to the letter.
+
+    A new kind is never merged away, nor news into old, nor the kernel's own words into words that
+    anybody may have written.
+    """
 
     def __init__(self) -> None:
         self._windows: dict[_Key, _Window] = {}
@@ -40,7 +44,9 @@ class RepeatMerger:
         Returns:
             What goes out now: the message itself where it is the first of its window.
         """
-        key = (event.family, event.xid, event.sxid, event.pci_bus_id, event.text, event.backlog)
+        unproven = bool(event.attributes.get("unproven"))
+        told = (event.family, event.xid, event.sxid, event.pci_bus_id, event.text)
+        key = (*told, event.backlog, unproven)
         window = self._windows.get(key)
         if window is not None and abs(event.observed_at - window.first_at) < WINDOW_S:
             rest = window.rest

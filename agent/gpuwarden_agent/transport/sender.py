@@ -273,6 +273,8 @@ class Sender:
         batch = outgoing.batch
         path = self._rejected.keep(batch, reply, self._clock())
         self._spool.drop(outgoing)
+        code = reply.problem.code if reply.problem else ""
+        self.tally.note_refused(code or f"http_{reply.status_code}", self._clock())
         _log.error(
             "batch_refused",
             stream=batch.stream,

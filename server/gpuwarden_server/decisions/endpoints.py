@@ -107,7 +107,9 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
         require(decision_id)
         return decision_view(desk.revoke(decision_id, _author(caller, body)))
 
-    @router.post("/{decision_id}/approve", summary="Bring waiting advice into force")
+    @router.post(
+        "/{decision_id}/approve", summary="Bring waiting advice into force; 409 in observe mode"
+    )
     def approve(decision_id: str, body: ReasonBody, caller: Caller) -> DecisionView:
         require(decision_id)
         return decision_view(desk.approve(decision_id, _author(caller, body)))

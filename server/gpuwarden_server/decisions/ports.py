@@ -58,7 +58,7 @@ class DecisionDesk(Protocol):
         """Bring waiting advice into force.
 
         Raises:
-            ProblemError: 404 or 409.
+            ProblemError: 404; 409 where it does not wait, or its pool only observes.
         """
         ...
 

@@ -18,6 +18,7 @@ class EventFlag(StrEnum):
     FUTURE = "future"  # observed_at, or the batch's sent_at, is ahead of the server's clock
     UNKNOWN_BOOT = "unknown_boot"  # the batch's boot was never announced
     MORE_EVENTS = "more_events"  # further batches wait behind: hold the node's decisions
+    LATE = "late"  # waited in the spool: what ended it may be among those batches
     UNRESOLVED = "unresolved"  # names a GPU that the node is not known to have: kept on the node
 
 

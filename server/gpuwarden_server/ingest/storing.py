@@ -89,5 +89,6 @@ def _flags_of_batch(work: EventsToStore) -> frozenset[EventFlag]:
         EventFlag.FUTURE: batch.sent_at > work.latest,
         EventFlag.UNKNOWN_BOOT: not (work.knows_boot or announced),
         EventFlag.MORE_EVENTS: batch.more_events,
+        EventFlag.LATE: batch.late,
     }
     return frozenset(flag for flag, holds in found.items() if holds)

@@ -14,7 +14,6 @@ from gpuwarden_server.judging.domain import Key, Outcome, StateMove, key_of
 from gpuwarden_server.judging.ledger import decision_audit
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
-from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.incidents.moves import (
@@ -23,7 +22,7 @@ from gpuwarden_verdict.incidents.moves import (
     acquit_all,
     acquittals_of,
 )
-from gpuwarden_verdict.policy.document import Decision, DecisionMove
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, Mode
 from gpuwarden_verdict.policy.evaluate import DecisionError, approve, decision_target, revoke
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_wire.metrics import EntityKind
@@ -90,9 +89,10 @@ class JudgeDesk:
         return self._run(work, Decision)
 
     def approve(self, decision_id: str, author: Author) -> Decision:
-        """Bring waiting advice into force."""
+        """Bring waiting advice into force; in observe mode nothing ever is."""
 
         def work(now: float) -> Concluded:
+            self._require_acting(decision_id)
             move = self._decision_move(decision_id, author, now, approve)
             self._pools.fold(move.decision.entity.node_id, (move,))
             outcome = self._decided(move, author, now)
@@ -136,13 +136,24 @@ class JudgeDesk:
                 f"no answer within {COMMAND_TIMEOUT_S:g} s; the command may still be carried out",
                 "Read the state again before you repeat it; /readyz tells how the server is.",
             ) from error
-        except WriteFailed as error:
-            raise ProblemError(
-                503, "not_written", f"nothing was changed: {error}", "Try again; see /readyz."
-            ) from error
         if not isinstance(result, answer):
             raise TypeError(f"the command answered {type(result).__name__}")
         return result
+
+    def _require_acting(self, decision_id: str) -> None:
+        decision = self._book.find_decision(decision_id)
+        if decision is None:
+            return  # said by who looks for it
+        pool = self._pools.pool(decision.entity.node_id)
+        if pool.mode is Mode.OBSERVE:
+            raise ProblemError(
+                409,
+                "observe_mode",
+                f"decision {decision_id} is of pool {pool.name!r}, whose mode is observe: "
+                "what it would do is recorded, and nothing is ever put in force",
+                f'Set mode = "advise" for pool {pool.name!r} in the policy file, start the server '
+                "anew, then approve.",
+            )
 
     def _decision_move(
         self, decision_id: str, author: Author, now: float, make: _MakeMove

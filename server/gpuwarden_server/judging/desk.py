@@ -20,7 +20,7 @@ from gpuwarden_verdict.detectors import detect_event, detect_recovery
 from gpuwarden_verdict.detectors.plug_in_check import is_plug_in, proves_repair
 from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
 from gpuwarden_verdict.event_groups import group_of
-from gpuwarden_verdict.policy.evaluate import decision_target
+from gpuwarden_verdict.policy.evaluate import Hold, decision_target
 from gpuwarden_verdict.signals import Persistence, Recovery, RecoveryKind, Signal
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
@@ -49,11 +49,13 @@ class _NodeMemory:
     Attributes:
         recent: Causes that chains refer to.
         held_from: Since when its decisions are held, None while they are not.
+        hold: What the newest event lets wait.
         checks: Passed checks, by target; the book has them only after the pass.
     """
 
     recent: tuple[RecentEvent, ...] = ()
     held_from: float | None = None
+    hold: Hold = Hold.NONE
     checks: dict[Key, float] = field(default_factory=dict)
 
 
@@ -85,7 +87,8 @@ class EventDesk:
     def findings_of(self, stored: StoredEvent, now: float) -> list[Findings]:
         """Findings of one event, at most one a target."""
         memory = self._memory(stored.node_id)
-        memory.held_from = now if EventFlag.MORE_EVENTS in stored.flags else None
+        memory.hold = _hold(stored)
+        memory.held_from = None if memory.hold is Hold.NONE else now
         if not HISTORY_FLAGS & stored.flags:
             self._troubles.note(stored.node_id, stored.event)
             self._note_boot(stored)
@@ -111,16 +114,17 @@ class EventDesk:
         found.setdefault(key_of(own), Findings(own))
         return list(found.values())
 
-    def is_held(self, node_id: str, presence: Presence | None, now: float) -> bool:
-        """Whether the node's decisions wait for further events.
+    def hold_of(self, node_id: str, presence: Presence | None, now: float) -> Hold:
+        """Which of the node's decisions wait for further events.
 
         They do from an event that says so until a batch that no longer does, or HOLD_S.
         """
         memory = self._nodes.get(node_id)
         if memory is None or memory.held_from is None or now - memory.held_from >= HOLD_S:
-            return False
+            return Hold.NONE
         later = presence is not None and presence.last_seen_at > memory.held_from
-        return not later or (presence is not None and presence.more_events)
+        holds = not later or (presence is not None and presence.more_events)
+        return memory.hold if holds else Hold.NONE
 
     def _note_boot(self, stored: StoredEvent) -> None:
         at = booted_at(stored.event)
@@ -199,6 +203,12 @@ class EventDesk:
         times = [self._book.checked_at(key) for key in (key_of(target), node)]
         times += [checks.get(key) for key in (key_of(target), node)]
         return max((at for at in times if at is not None), default=0.0)
+
+
+def _hold(stored: StoredEvent) -> Hold:
+    if EventFlag.MORE_EVENTS not in stored.flags:
+        return Hold.NONE
+    return Hold.ALL if EventFlag.LATE in stored.flags else Hold.CORROBORATED
 
 
 def _is_whole_check(recovery: Recovery) -> bool:

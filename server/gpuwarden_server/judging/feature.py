@@ -169,8 +169,8 @@ class Judging:
         parts, facts = self._parts, self.facts
 
         def standing_of(node_id: str) -> NodeStanding:
-            held = desk.is_held(node_id, facts.presence(node_id), parts.clock.now())
-            return NodeStanding(facts.contact_of(node_id), more_events=held)
+            hold = desk.hold_of(node_id, facts.presence(node_id), parts.clock.now())
+            return NodeStanding(facts.contact_of(node_id), hold)
 
         return Bench(
             state=parts.state,

@@ -19,7 +19,7 @@ from gpuwarden_verdict.incidents.lifecycle import (
     retire,
 )
 from gpuwarden_verdict.policy.document import DecisionMove
-from gpuwarden_verdict.policy.evaluate import EntityCase, decide
+from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, decide
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_verdict.signals import RecoveryKind, Signal
 
@@ -30,11 +30,11 @@ class NodeStanding:
 
     Attributes:
         contact: Whether it is heard of.
-        more_events: Further events of it are on their way: nothing new is decided.
+        hold: What waits because further events of it are on their way.
     """
 
     contact: Contact
-    more_events: bool
+    hold: Hold
 
 
 class Judge:
@@ -104,7 +104,7 @@ class Judge:
             risk=self._book.risks.get(key),
             acquittals=self._book.acquittals_of(key, now),
             storms=self._storms,
-            more_events=standing.more_events,
+            hold=standing.hold,
         )
         policy = self._pools
         moves = decide(

@@ -6,6 +6,7 @@ from gpuwarden_kernel_log import Family
 from gpuwarden_verdict.context import NodeContext
 from gpuwarden_verdict.detectors.making import Weight, event_signal, where
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
@@ -85,7 +86,7 @@ def _probes(event: Event) -> int:
 
 def _told_by_kernel(event: Event, ref: EntityRef, node: NodeContext) -> bool:
     return any(
-        past.family == Family.GPU_LOST or past.xid == _BUS_XID
+        origin_proven(past) and (past.family == Family.GPU_LOST or past.xid == _BUS_XID)
         for past in node.lately(ref, event.observed_at)
     )
 

@@ -9,6 +9,7 @@ from gpuwarden_verdict.context import NodeContext
 from gpuwarden_verdict.detectors import driver_stuck, gpu_lost, plug_in_check, recovery_text
 from gpuwarden_verdict.detectors.xid import RECOVERY_XID
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.signals import Recovery, RecoveryKind
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
@@ -40,7 +41,8 @@ def detect_recovery(
         case EventKind.DRIVER_RESPONDS:
             return [_reading(event, ref, driver_stuck.DETECTOR, "the driver answers again")]
         case EventKind.KERNEL_LOG if event.xid == RECOVERY_XID:
-            if recovery_text.stated_action(event) is not RecoveryAction.NONE:
+            stated = recovery_text.stated_action(event)
+            if stated is not RecoveryAction.NONE or not origin_proven(event):
                 return []
             return [_reading(event, ref, recovery_text.DETECTOR, "the driver asks for nothing")]
         case _:

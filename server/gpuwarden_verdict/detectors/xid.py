@@ -16,6 +16,7 @@ from gpuwarden_verdict.detectors.making import (
     where,
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.signals import Persistence, Signal
 from gpuwarden_wire.events import Event, EventKind
 
@@ -192,7 +193,10 @@ def _never_fatal_unknown(severity: Severity, bucket: str | None) -> Severity:
 
 
 def _remapped_near(event: Event, ref: EntityRef, node: NodeContext) -> bool:
-    return any(past.xid in _REMAP_CODES for past in node.lately(ref, event.observed_at))
+    return any(
+        past.xid in _REMAP_CODES and origin_proven(past)
+        for past in node.lately(ref, event.observed_at)
+    )
 
 
 def _sentence(xid: XidReading, event: Event, ref: EntityRef) -> str:

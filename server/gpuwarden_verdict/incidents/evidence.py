@@ -77,7 +77,7 @@ def join_signal(item: EvidenceItem, signal: Signal, now: float) -> Joined:
     back = item.cleared_at is not None
     joined = _merged(item, signal, fresh)
     if back:
-        joined = replace(joined, cleared_at=None, flaps=item.flaps + 1, received_at=now)
+        joined = _come_back(joined, signal, now)
     return Joined(joined, _news(item, joined, signal, fresh, back))
 
 
@@ -169,7 +169,7 @@ def _merged(item: EvidenceItem, signal: Signal, fresh: int) -> EvidenceItem:
     renewed = signal.observed_at >= item.last_at
     return replace(
         item,
-        sentence=signal.sentence if (renewed and fresh) or not signal.event_ids else item.sentence,
+        sentence=_told_by(item, signal, fresh=fresh > 0),
         score=signal.score if not signal.event_ids else max(item.score, signal.score),
         severity=signal.severity if not signal.event_ids else _graver(item, signal),
         persistence=signal.persistence,
@@ -187,6 +187,29 @@ def _merged(item: EvidenceItem, signal: Signal, fresh: int) -> EvidenceItem:
         boot_id=signal.boot_id or item.boot_id,
         sources=(*item.sources, *told) if same_occurrence else (told or item.sources),
     )
+
+
+def _come_back(joined: EvidenceItem, signal: Signal, now: float) -> EvidenceItem:
+    """What is back weighs what it weighs now: the strength of what had cleared is gone."""
+    return replace(
+        joined,
+        cleared_at=None,
+        flaps=joined.flaps + 1,
+        received_at=now,
+        sentence=signal.sentence,
+        score=signal.score,
+        severity=signal.severity,
+        acts_alone=signal.acts_alone,
+        max_rung=signal.max_rung,
+    )
+
+
+def _told_by(item: EvidenceItem, signal: Signal, *, fresh: bool) -> str:
+    """The sentence: of the latest, but never of one that weighs less than what stands."""
+    if not signal.event_ids or signal.max_rung > item.max_rung:
+        return signal.sentence
+    newer = fresh and signal.observed_at >= item.last_at and signal.max_rung == item.max_rung
+    return signal.sentence if newer else item.sentence
 
 
 def _graver(item: EvidenceItem, signal: Signal) -> Severity:

@@ -79,8 +79,13 @@ def acquittals_of(incidents: Sequence[Incident], now: float) -> tuple[Acquittal,
             until=incident.acquitted_until,
         )
         for incident in incidents
-        if incident.acquitted_until is not None and incident.acquitted_until > now
+        if incident.acquitted_until is not None and holds_acquittal(incident, now)
     )
+
+
+def holds_acquittal(incident: Incident, now: float) -> bool:
+    """Whether a revoke against the incident itself holds at `now`."""
+    return incident.acquitted_until is not None and incident.acquitted_until > now
 
 
 def _moved(

@@ -15,6 +15,7 @@ from gpuwarden_verdict.policy.case import (
     BY_PIN,
     Breaker,
     EntityCase,
+    Hold,
     PoolLoad,
     cap_nodes,
     decision_target,
@@ -37,6 +38,7 @@ __all__ = [
     "Breaker",
     "DecisionError",
     "EntityCase",
+    "Hold",
     "PoolLoad",
     "approve",
     "cap_nodes",
@@ -163,8 +165,30 @@ def _decide_pins(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
 
 def _decide_evidence(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
     case = setting.case
-    if case.more_events:
-        return []
+    match case.hold:
+        case Hold.ALL:
+            return []
+        case Hold.CORROBORATED:
+            return _decide_held(setting, pins)
+        case Hold.NONE:
+            return _decide_all(setting, pins)
+        case _:
+            assert_never(case.hold)
+
+
+def _decide_held(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
+    """A new exclusion, or a higher one, on what decides alone; nothing else moves before its time.
+
+    A lost GPU is lost whatever follows: 20,000 lines of the same fault must not keep it in use.
+    """
+    moves = _decide_all(setting, pins)
+    present = max((d.rung for d in setting.case.decisions if covers(d)), default=Rung.SUSPECT)
+    raised = (m for m in moves if m.decision.phase in _LIVE and m.decision.rung > present)
+    return moves if any(raised) else []
+
+
+def _decide_all(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
+    case = setting.case
     standing = [d for d in case.decisions if d.decided_by != BY_PIN and d.phase in _LIVE]
     present = max(standing, key=lambda d: (covers(d), d.rung), default=None)
     extra = [d for d in standing if d is not present]

@@ -15,10 +15,13 @@ from gpuwarden_verdict.entities import (
 )
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
 from gpuwarden_verdict.incidents.evidence import confidence_of, is_cause, live_items, weight_of
-from gpuwarden_verdict.policy.case import BY_RULE, BY_SCORE, EntityCase
+from gpuwarden_verdict.policy.case import BY_RULE, BY_SCORE, EntityCase, Hold
 from gpuwarden_verdict.policy.document import PoolPolicy
 
 LEARNED_DETECTOR = "learned_score"
+
+CATALOGUED = ("xid:", "sxid:")
+"""Detectors of single codes, each with its entry in NVIDIA's catalogue."""
 
 SUSPECT_CONFIDENCE = 0.3
 """Least confidence for advice."""
@@ -76,7 +79,7 @@ def _judge_incident(
     incident: Incident, case: EntityCase, pool: PoolPolicy, now: float
 ) -> Judgement | None:
     live = live_items(incident.evidence, now)
-    settled = [item for item in live if item.acts_alone or now - item.received_at >= pool.settle_s]
+    settled = [item for item in live if _may_speak(item, case, pool, now)]
     if not settled or incident.phase is IncidentPhase.RESOLVED:
         return None
     if is_acquitted(incident, case, now) or incident.id in case.storms:
@@ -87,6 +90,17 @@ def _judge_incident(
         return None
     decisive = max(settled, key=lambda item: (item.max_rung >= rung, *weight_of(item)))
     return Judgement(incident, rung, confidence, _decided_by(settled), decisive)
+
+
+def _may_speak(item: EvidenceItem, case: EntityCase, pool: PoolPolicy, now: float) -> bool:
+    """Whether evidence need not wait: for what may corroborate or acquit it, or for what follows.
+
+    While more events of the node follow, only codes of the catalogue speak. A reading, a check or a
+    lost device may be taken back among them.
+    """
+    if case.hold is not Hold.NONE:
+        return item.acts_alone and item.detector.startswith(CATALOGUED)
+    return item.acts_alone or now - item.received_at >= pool.settle_s
 
 
 def _rung(

@@ -23,7 +23,9 @@ class Told:
         )
 
     def take(self) -> list[tuple[EventKind, object]]:
-        told = [(event.kind, event.attributes["source"]) for event in self.events]
+        told: list[tuple[EventKind, object]] = [
+            (event.kind, event.attributes["source"]) for event in self.events
+        ]
         self.events.clear()
         return told
 

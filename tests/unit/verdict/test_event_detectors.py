@@ -272,7 +272,10 @@ def test_a_relayed_line_is_evidence_and_never_an_order(attributes: dict[str, obj
     event = line(xid_line(79), attributes=attributes)
     (signal,) = signals(event)
     assert not signal.acts_alone
-    assert signal.severity is Severity.CRITICAL
+    assert signal.score < 0.8 and signal.max_rung is Rung.SUSPECT
+    assert signal.severity is Severity.ERROR
+    assert "origin not proven" in signal.sentence
+    assert group_of(event) is None
 
 
 def test_a_failed_check_names_its_class_when_it_knows_one() -> None:
