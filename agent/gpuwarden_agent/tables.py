@@ -19,7 +19,8 @@ class TableMaker:
     """Packs the rows of collectors. Not thread-safe.
 
     A schema holds every metric that its collector has ever given for that kind of entity, so that a
-    reading that comes and goes does not make a new schema each time.
+    reading that comes and goes does not make a new schema each time. What no entity ever had is
+    left out: a column that is not there is not supported.
     """
 
     def __init__(self) -> None:
@@ -44,9 +45,14 @@ class TableMaker:
     ) -> Schema | None:
         key = (collector, kind)
         known = self._names.setdefault(key, set())
-        names = set().union(*rows)
-        if not names <= known:
-            known |= names
+        fresh = {
+            name
+            for row in rows
+            for name, one in row.items()
+            if name not in known and not isinstance(one, NotSupported)
+        }
+        if fresh:
+            known |= fresh
             self._schemas[key] = schema_of(kind, known)
         return self._schemas.get(key)
 

@@ -22,12 +22,6 @@ from tests.builders.nvml import GIB, NodeScenario, StubbedNode, stubbed_node
 
 Start = Callable[..., StubbedNode]
 GPU_METRICS = {metric.name for metric in metrics_of(EntityKind.GPU)}
-NVLINK = {"gpu_nvlinks_active", "gpu_nvlinks_inactive", "gpu_nvlink_errors_total"}
-NEWER_FIELDS = {
-    "gpu_recovery_action",
-    "gpu_thermal_slowdown_seconds_total",
-    "gpu_power_brake_seconds_total",
-}
 
 
 @pytest.fixture
@@ -53,26 +47,52 @@ def row_of(node: StubbedNode, number: int = 0) -> dict[str, Reading]:
     [
         (
             nvml.a100_node,
-            NEWER_FIELDS,
+            {"gpu_recovery_action", "gpu_thermal_slowdown_seconds_total", "gpu_fabric_state"},
             {"gpu_power_watts": 312.5, "gpu_sm_clock_hertz": 1.41e9, "gpu_nvlinks_active": 12.0},
         ),
         (
             nvml.h100_node,
-            set(),
-            {"gpu_power_watts": 648.125, "gpu_recovery_action": 0.0, "gpu_nvlinks_active": 18.0},
+            {"gpu_c2c_links", "gpu_nvlink_symbol_ber_max", "gpu_mig_devices", "gpu_fabric_health"},
+            {
+                "gpu_power_watts": 648.125,
+                "gpu_recovery_action": 0.0,
+                "gpu_nvlinks_active": 18.0,
+                "gpu_slowdown_margin_celsius": -2.0,
+                "gpu_fabric_state": 3.0,
+                "gpu_fabric_route_unhealthy": 0.0,
+                "gpu_nvlink_transmitted_bytes_total": 5_000_000 * 1024.0,
+            },
         ),
         (
             nvml.b200_node,
-            {"gpu_nvlink_errors_total"},
-            {"gpu_memory_total_bytes": float(180 * GIB), "gpu_nvlinks_active": 18.0},
+            {"gpu_nvlink_errors_total", "gpu_nvlink_ecc_errors_total", "gpu_c2c_links"},
+            {
+                "gpu_memory_total_bytes": float(180 * GIB),
+                "gpu_nvlinks_active": 18.0,
+                "gpu_nvlink_symbol_ber_max": 5e-12,
+                "gpu_nvlink_speed_min_bytes_per_second": 53_125e6,
+                "gpu_nvlink_transmitted_bytes_total": 18 * 4e9,
+                "gpu_fabric_health": 1.0,
+            },
+        ),
+        (
+            nvml.gb200_node,
+            {"gpu_bar1_used_bytes", "gpu_fan_speed_ratio"},
+            {"gpu_c2c_links": 5.0, "gpu_c2c_links_active": 5.0, "gpu_module_power_watts": 1480.0},
         ),
         (
             nvml.l40s_node,
-            NVLINK | NEWER_FIELDS | {"gpu_memory_temperature_celsius"},
+            {"gpu_nvlinks_active", "gpu_nvlinks_inactive", "gpu_nvlink_errors_total"}
+            | {"gpu_memory_temperature_celsius", "gpu_recovery_action", "gpu_mig_mode"},
             {"gpu_temperature_celsius": 41.0, "gpu_pcie_link_width": 16.0},
         ),
+        (
+            nvml.mig_node,
+            {"gpu_utilization_ratio", "gpu_memory_utilization_ratio"},
+            {"gpu_mig_mode": 1.0, "gpu_mig_devices": 7.0, "gpu_power_watts": 648.125},
+        ),
     ],
-    ids=["A100", "H100", "B200", "L40S"],
+    ids=["A100", "H100", "B200", "GB200", "L40S", "MIG"],
 )
 def test_each_model_gives_numbers_or_says_what_it_does_not_have(
     start: Start,
@@ -86,14 +106,15 @@ def test_each_model_gives_numbers_or_says_what_it_does_not_have(
     assert set(rows) == {gpu.uuid for gpu in node.scenario.node.gpus}
     for row in rows.values():
         assert set(row) == GPU_METRICS
-        assert {name for name, value in row.items() if value == NotSupported()} == absent
+        assert {name for name in absent if row[name] != NotSupported()} == set()
         assert not any(isinstance(value, Unavailable) for value in row.values())
         assert {name: row[name] for name in expected} == expected
     assert harvest.inventory is not None
     first = harvest.inventory.gpus[0]
     wanted = node.scenario.node.gpu(0)
     assert (first.model, first.serial, first.pci_bus_id) == (wanted.name, wanted.serial, wanted.pci)
-    assert (first.vbios_version, first.driver_version) == (wanted.vbios, "580.95.05")
+    driver = node.scenario.node.driver
+    assert (first.vbios_version, first.driver_version) == (wanted.vbios, driver)
 
 
 def test_units_are_the_registrys(start: Start) -> None:
@@ -131,7 +152,7 @@ def test_a_code_becomes_its_reason_and_leaves_the_other_readings(start: Start) -
         "fail nvmlDeviceGetPowerUsage 999",
         "fail nvmlDeviceGetTotalEccErrors 4",
         "fail field_82 10",
-        "fail nvmlDeviceGetNvLinkState 27",
+        "fail field_165 27",
     ]
     node = start(scenario)
     row = row_of(node, 0)
@@ -175,6 +196,28 @@ def test_links_that_go_down_are_counted_and_their_errors_are_kept(start: Start) 
     row = row_of(node)
     assert (row["gpu_nvlinks_active"], row["gpu_nvlinks_inactive"]) == (16.0, 2.0)
     assert row["gpu_nvlink_errors_total"] == 90.0
+
+
+def test_without_the_fields_of_a_link_the_calls_are_asked(start: Start) -> None:
+    scenario = nvml.a100_node(1)
+    scenario.gpu(0).set("link_replays", 2)
+    scenario.gpu(0).links_down.add(5)
+    row = row_of(start(scenario))
+    assert (row["gpu_nvlinks_active"], row["gpu_nvlinks_inactive"]) == (11.0, 1.0)
+    assert (row["gpu_nvlink_replays_total"], row["gpu_nvlink_errors_total"]) == (22.0, 22.0)
+
+
+def test_the_worst_link_speaks_for_a_ratio_and_all_for_a_count(start: Start) -> None:
+    scenario = nvml.b200_node(1)
+    gpu = scenario.gpu(0)
+    gpu.set("field_222.7", 0x09_07)
+    gpu.set("field_164.7", 26_562)
+    gpu.set("field_214.7", 2)
+    gpu.set("field_214.8", 1)
+    row = row_of(start(scenario))
+    assert row["gpu_nvlink_symbol_ber_max"] == pytest.approx(9e-7)
+    assert row["gpu_nvlink_speed_min_bytes_per_second"] == 26_562e6
+    assert row["gpu_nvlink_link_recoveries_failed_total"] == 3.0
 
 
 def test_a_lost_gpu_is_told_and_the_others_go_on(start: Start) -> None:

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static nvmlReturn_t read_number(const char *call, nvmlDevice_t handle, const char *name, double *value)
+nvmlReturn_t stub_number(const char *call, nvmlDevice_t handle, const char *name, double *value)
 {
     struct gpu *gpu;
     nvmlReturn_t code = stub_enter_gpu(call, handle, &gpu);
@@ -13,10 +13,10 @@ static nvmlReturn_t read_number(const char *call, nvmlDevice_t handle, const cha
     return stub_leave(scenario_number(gpu, name, value) ? SUCCESS : NOT_SUPPORTED);
 }
 
-static nvmlReturn_t read_uint(const char *call, nvmlDevice_t handle, const char *name, unsigned *out)
+nvmlReturn_t stub_uint(const char *call, nvmlDevice_t handle, const char *name, unsigned *out)
 {
     double value = 0;
-    nvmlReturn_t code = read_number(call, handle, name, &value);
+    nvmlReturn_t code = stub_number(call, handle, name, &value);
     if (code == SUCCESS)
         *out = (unsigned)value;
     return code;
@@ -25,7 +25,7 @@ static nvmlReturn_t read_uint(const char *call, nvmlDevice_t handle, const char 
 static nvmlReturn_t read_u64(const char *call, nvmlDevice_t handle, const char *name, unsigned long long *out)
 {
     double value = 0;
-    nvmlReturn_t code = read_number(call, handle, name, &value);
+    nvmlReturn_t code = stub_number(call, handle, name, &value);
     if (code == SUCCESS)
         *out = (unsigned long long)value;
     return code;
@@ -36,7 +36,7 @@ static nvmlReturn_t read_u64(const char *call, nvmlDevice_t handle, const char *
 #define UINT_CALL(NAME, NUMBER)                                \
     nvmlReturn_t NAME(nvmlDevice_t handle, unsigned *out)      \
     {                                                          \
-        return read_uint(#NAME, handle, NUMBER, out);          \
+        return stub_uint(#NAME, handle, NUMBER, out);          \
     }
 
 #define U64_CALL(NAME, NUMBER)                                          \
@@ -57,7 +57,7 @@ UINT_CALL(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width_max")
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t handle, unsigned sensor, unsigned *out)
 {
-    return sensor == 0 ? read_uint("nvmlDeviceGetTemperature", handle, "temperature", out)
+    return sensor == 0 ? stub_uint("nvmlDeviceGetTemperature", handle, "temperature", out)
                        : INVALID_ARGUMENT;
 }
 
@@ -75,7 +75,7 @@ nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t handle, nvmlTemperature_t *o
         return VERSION_MISMATCH;
     if (out->sensorType != 0)
         return INVALID_ARGUMENT;
-    nvmlReturn_t code = read_number("nvmlDeviceGetTemperatureV", handle, "temperature", &value);
+    nvmlReturn_t code = stub_number("nvmlDeviceGetTemperatureV", handle, "temperature", &value);
     out->temperature = (int)value;
     return code;
 }
@@ -88,21 +88,21 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned thr
     static const char *names[] = {"temperature_shutdown", "temperature_slowdown", "temperature_memory_max",
                                   "temperature_gpu_max"};
     return threshold < 4
-               ? read_uint("nvmlDeviceGetTemperatureThreshold", handle, names[threshold], out)
+               ? stub_uint("nvmlDeviceGetTemperatureThreshold", handle, names[threshold], out)
                : INVALID_ARGUMENT;
 }
 
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t handle, unsigned type, unsigned *out)
 {
     static const char *names[] = {"clock_graphics_mhz", "clock_sm_mhz", "clock_memory_mhz", "clock_video_mhz"};
-    return type < 4 ? read_uint("nvmlDeviceGetClockInfo", handle, names[type], out) : INVALID_ARGUMENT;
+    return type < 4 ? stub_uint("nvmlDeviceGetClockInfo", handle, names[type], out) : INVALID_ARGUMENT;
 }
 
 nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t handle, unsigned type, unsigned *out)
 {
     static const char *names[] = {"clock_graphics_max_mhz", "clock_sm_max_mhz", "clock_memory_max_mhz",
                                   "clock_video_max_mhz"};
-    return type < 4 ? read_uint("nvmlDeviceGetMaxClockInfo", handle, names[type], out) : INVALID_ARGUMENT;
+    return type < 4 ? stub_uint("nvmlDeviceGetMaxClockInfo", handle, names[type], out) : INVALID_ARGUMENT;
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t handle, unsigned error, unsigned counter,
@@ -115,8 +115,7 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t handle, unsigned error, un
                : INVALID_ARGUMENT;
 }
 
-/* As enter_gpu, then all `count` numbers or NOT_SUPPORTED. */
-static nvmlReturn_t read_numbers(const char *call, nvmlDevice_t handle, const char **names, int count,
+nvmlReturn_t stub_numbers(const char *call, nvmlDevice_t handle, const char **names, int count,
                                  double *values)
 {
     struct gpu *gpu;
@@ -135,7 +134,7 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t handle, unsigned *corrected,
     static const char *names[] = {"remapped_corrected", "remapped_uncorrected", "remap_pending",
                                   "remap_failure"};
     double values[4];
-    nvmlReturn_t code = read_numbers("nvmlDeviceGetRemappedRows", handle, names, 4, values);
+    nvmlReturn_t code = stub_numbers("nvmlDeviceGetRemappedRows", handle, names, 4, values);
     if (code != SUCCESS)
         return code;
     *corrected = (unsigned)values[0];
@@ -153,7 +152,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_
 {
     static const char *names[] = {"utilization_gpu", "utilization_memory"};
     double values[2];
-    nvmlReturn_t code = read_numbers("nvmlDeviceGetUtilizationRates", handle, names, 2, values);
+    nvmlReturn_t code = stub_numbers("nvmlDeviceGetUtilizationRates", handle, names, 2, values);
     if (code == SUCCESS)
         *rates = (nvmlUtilization_t){(unsigned)values[0], (unsigned)values[1]};
     return code;
@@ -167,7 +166,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t *memory)
 {
     static const char *names[] = {"memory_total", "memory_used"};
     double values[2];
-    nvmlReturn_t code = read_numbers("nvmlDeviceGetMemoryInfo", handle, names, 2, values);
+    nvmlReturn_t code = stub_numbers("nvmlDeviceGetMemoryInfo", handle, names, 2, values);
     if (code != SUCCESS)
         return code;
     memory->total = (unsigned long long)values[0];
@@ -184,6 +183,7 @@ typedef union {
     unsigned long ulVal;
     unsigned long long ullVal;
     long long sllVal;
+    int siVal;
 } nvmlValue_t;
 
 typedef struct {
@@ -193,6 +193,62 @@ typedef struct {
     nvmlReturn_t nvmlReturn;
     nvmlValue_t value;
 } nvmlFieldValue_t;
+
+enum value_type { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3, SIGNED_INT = 5 };
+
+static enum value_type type_of(unsigned field)
+{
+    if (field >= 193 && field <= 196) /* margins */
+        return SIGNED_INT;
+    if (field == 82 || field == 230 || (field >= 164 && field <= 172) || (field >= 185 && field <= 192))
+        return UNSIGNED_INT;
+    return UNSIGNED_LONG_LONG;
+}
+
+static int is_per_link(unsigned field)
+{
+    return (field >= 161 && field <= 165) || (field >= 201 && field <= 222);
+}
+
+/* The number of a field: field_N.SCOPE, else field_N, else what the call of the same meaning says. */
+static int field_number(const struct gpu *gpu, unsigned field, unsigned scope, double *value)
+{
+    static const char *counters[] = {"link_replays", "link_recoveries", "link_crc_flit_errors"};
+    char name[TEXT];
+    snprintf(name, sizeof name, "field_%u.%u", field, scope);
+    if (scenario_number(gpu, name, value))
+        return 1;
+    snprintf(name, sizeof name, "field_%u", field);
+    if (scenario_number(gpu, name, value))
+        return 1;
+    return field >= 161 && field <= 163 && scenario_number(gpu, counters[field - 161], value);
+}
+
+static nvmlReturn_t read_field(const struct gpu *gpu, unsigned field, unsigned scope, double *value)
+{
+    double c2c_links = 0;
+    if (is_per_link(field)) {
+        if (gpu->link_count == 0)
+            return NOT_SUPPORTED;
+        if (scope >= (unsigned)gpu->link_count)
+            return INVALID_ARGUMENT;
+        if (field == 165) {
+            *value = !gpu->link_down[scope];
+            return SUCCESS;
+        }
+        if (gpu->link_down[scope])
+            return NOT_SUPPORTED;
+    }
+    if (field == 171 || (field >= 231 && field <= 233)) {
+        if (!scenario_number(gpu, "field_170", &c2c_links))
+            return NOT_SUPPORTED;
+        if (scope >= (unsigned)c2c_links)
+            return INVALID_ARGUMENT;
+    }
+    if (field == 186 && scope == 1) /* of the module: only where it is given */
+        return scenario_number(gpu, "field_186.1", value) ? SUCCESS : NOT_SUPPORTED;
+    return field_number(gpu, field, scope, value) ? SUCCESS : NOT_SUPPORTED;
+}
 
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t *fields)
 {
@@ -208,10 +264,11 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldV
         if (rule != NULL && rule->kind == RULE_FAIL)
             fields[i].nvmlReturn = (nvmlReturn_t)rule->argument;
         else
-            fields[i].nvmlReturn = scenario_number(gpu, name, &value) ? SUCCESS : NOT_SUPPORTED;
-        /* Temperature and recovery action are unsigned int (type 1), counters unsigned long long (3). */
-        fields[i].valueType = fields[i].fieldId == 82 || fields[i].fieldId == 230 ? 1 : 3;
-        if (fields[i].valueType == 1)
+            fields[i].nvmlReturn = read_field(gpu, fields[i].fieldId, fields[i].scopeId, &value);
+        fields[i].valueType = type_of(fields[i].fieldId);
+        if (fields[i].valueType == SIGNED_INT)
+            fields[i].value.siVal = (int)value;
+        else if (fields[i].valueType == UNSIGNED_INT)
             fields[i].value.uiVal = (unsigned)value;
         else
             fields[i].value.ullVal = (unsigned long long)value;

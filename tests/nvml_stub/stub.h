@@ -15,6 +15,7 @@ enum {
     INSUFFICIENT_SIZE = 7,
     TIMEOUT = 10,
     GPU_IS_LOST = 15,
+    CORRUPTED_INFOROM = 14,
     VERSION_MISMATCH = 25,
     UNKNOWN = 999,
 };
@@ -34,5 +35,11 @@ nvmlReturn_t stub_enter(const char *call, int gpu);
 nvmlReturn_t stub_enter_gpu(const char *call, nvmlDevice_t handle, struct gpu **gpu);
 /* Gives the lock back; returns `code`. */
 nvmlReturn_t stub_leave(nvmlReturn_t code);
+/* A whole call that answers one number of the scenario, NOT_SUPPORTED where the GPU has none. */
+nvmlReturn_t stub_number(const char *call, nvmlDevice_t handle, const char *name, double *value);
+nvmlReturn_t stub_uint(const char *call, nvmlDevice_t handle, const char *name, unsigned *out);
+/* Likewise for all of `count` numbers together. */
+nvmlReturn_t stub_numbers(const char *call, nvmlDevice_t handle, const char **names, int count,
+                          double *values);
 
 #endif

@@ -58,6 +58,7 @@ class NvmlCollector:
         self._first_answer = True
         self._visible: int | None = None
         self._visible_at = 0.0
+        self._answered_at: float | None = None
         self._driver_version = ""
         self._inventory_facts: tuple[object, ...] | None = None
         self._stuck: ProbeCondition | None = None
@@ -87,7 +88,9 @@ class NvmlCollector:
                 nothing about a GPU. A node without any GPU on its bus is no trouble.
         """
         self._memory.keep(self._roll.gpus.values(), told=True)
+        began = self._clock()
         poll = self._probe.poll()
+        poll_s = self._clock() - began
         on_pci = self._pci.count_gpus()
         self._raise_own_trouble(poll, on_pci)
         events = self._driver_events(poll, now)
@@ -99,6 +102,8 @@ class NvmlCollector:
             "node_gpus_on_pci": on_pci,
             "node_gpus_expected": Unavailable("none_seen_yet") if expected is None else expected,
             "node_nvml_call_age_seconds": poll.condition.call_age_s,
+            "node_nvml_poll_seconds": poll_s,
+            **self._gap(poll, began),
         }
         self._memory.keep(self._roll.gpus.values(), told=False)
         return Harvest(
@@ -109,6 +114,12 @@ class NvmlCollector:
                 f"GPU {pci}": _elsewhere(driver) for pci, driver in self._pci.elsewhere.items()
             },
         )
+
+    def _gap(self, poll: Poll, began: float) -> dict[str, Reading]:
+        before = self._answered_at
+        if poll.answer is not None:
+            self._answered_at = began
+        return {} if before is None else {"node_nvml_poll_gap_seconds": began - before}
 
     def close(self) -> None:
         """Write down what was told and ask the child to end."""
@@ -136,7 +147,9 @@ class NvmlCollector:
         closed = sum(code != codes.NO_PERMISSION for code in answer.unreachable)
         lost = sum(gpu.code in codes.LOST for gpu in answer.gpus)
         self._visible, self._visible_at = max(0, answer.count - max(closed, lost)), clock
-        self._driver_version = answer.driver_version
+        if answer.driver_version != self._driver_version:
+            self._driver_version = answer.driver_version
+            self._roll.forget_support()
         self._memory.recognise(answer.gpus)
         if self._first_answer:
             self._first_answer = False

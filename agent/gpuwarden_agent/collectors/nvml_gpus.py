@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -12,7 +12,30 @@ from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 from gpuwarden_wire.registry import metrics_of
 
-GPU_METRICS = tuple(metric.name for metric in metrics_of(EntityKind.GPU))
+NVML_METRICS = tuple(
+    metric.name
+    for metric in metrics_of(EntityKind.GPU)
+    if metric.source.startswith(("nvml", "FI "))
+)
+"""What NVML gives of a GPU, as the registry's sources say."""
+
+_VITAL = (
+    "gpu_temperature_celsius",
+    "gpu_power_watts",
+    "gpu_sm_clock_hertz",
+    "gpu_memory_used_bytes",
+    "gpu_ecc_uncorrected_volatile_total",
+    "gpu_row_remap_pending",
+    "gpu_row_remap_failure",
+    "gpu_recovery_action",
+    "gpu_pcie_link_width",
+    "gpu_nvlinks_active",
+)
+"""Readings that must not be unavailable where a GPU is to count as sound: of the others some driver
+always lacks one."""
+
+_MODES = ("gpu_mig_mode", "gpu_ecc_mode")
+"""What a GPU answers depends on these: after a change fewer readings are no loss."""
 
 CLEAN_PROBES_FOR_CHECK = 2
 """Probes in a row that must read clean before a GPU that was in trouble counts as checked."""
@@ -53,6 +76,7 @@ class GpuMemory:
         trouble: Trouble that has not been followed by a passed check.
         cleared: Trouble that the latest passed check ended.
         clean_probes: Clean probes in a row since the trouble ended.
+        known: Readings that were numbers under the present driver and modes.
     """
 
     last: GpuAnswer
@@ -65,6 +89,7 @@ class GpuMemory:
     trouble: set[Trouble] = field(default_factory=set)
     cleared: tuple[Trouble, ...] = ()
     clean_probes: int = 0
+    known: set[str] = field(default_factory=set)
 
     def note(self, answer: GpuAnswer, clock: float) -> list[Finding]:
         """Take one probe.
@@ -86,7 +111,9 @@ class GpuMemory:
         findings = [Finding.BACK] if self.told_missing else []
         self.last, self.read_at, self.missed_probes = answer, clock, 0
         self.told_missing = False
+        modes = [self.row.get(metric) for metric in _MODES]
         self.row = _present_row(answer)
+        self._note_payload(answer, modes)
         return findings + self._note_trouble()
 
     def stale_row(self, clock: float, reason: str) -> dict[str, Reading]:
@@ -99,7 +126,17 @@ class GpuMemory:
                     row[metric] = reading
                 case _:
                     row[metric] = Stale(age_s)
-        return row or dict.fromkeys(GPU_METRICS, Unavailable(reason))
+        return row or dict.fromkeys(NVML_METRICS, Unavailable(reason))
+
+    def _note_payload(self, answer: GpuAnswer, modes: Sequence[Reading | None]) -> None:
+        """A payload that shrinks has announced lost GPUs."""
+        now = [self.row.get(metric) for metric in _MODES]
+        pairs = zip(modes, now, strict=True)
+        if any(_is_number(was) and _is_number(now) and was != now for was, now in pairs):
+            self.known.clear()
+        self.known |= answer.values.keys()
+        self.row["gpu_readings"] = float(len(answer.values))
+        self.row["gpu_readings_lost"] = float(len(self.known - answer.values.keys()))
 
     def _note_missing(self, code: int, clock: float) -> list[Finding]:
         if self.missed_probes == 0:
@@ -120,7 +157,7 @@ class GpuMemory:
         unsupported = {name for name, value in self.row.items() if isinstance(value, NotSupported)}
         return {
             metric: NotSupported() if metric in unsupported else Unavailable(reason)
-            for metric in GPU_METRICS
+            for metric in NVML_METRICS
         }
 
     def _note_trouble(self) -> list[Finding]:
@@ -151,7 +188,11 @@ def _reads_clean(row: Mapping[str, Reading]) -> bool:
     """No pending repair, no failed one, nothing that the driver asks for, nothing unreadable."""
     wanted = ("gpu_row_remap_pending", "gpu_row_remap_failure", "gpu_recovery_action")
     quiet = all(row.get(metric, 0) in (0, NotSupported()) for metric in wanted)
-    return quiet and not any(isinstance(reading, Unavailable) for reading in row.values())
+    return quiet and not any(isinstance(row.get(metric), Unavailable) for metric in _VITAL)
+
+
+def _is_number(reading: Reading | None) -> bool:
+    return isinstance(reading, float | int)
 
 
 Meet = Callable[[GpuAnswer, float], GpuMemory]
@@ -218,6 +259,11 @@ class GpuRoll:
             slot = self.gpus[uuid].last.pci_bus_id
             if taken.get(slot, uuid) != uuid:
                 del self.gpus[uuid]
+
+    def forget_support(self) -> None:
+        """Another driver: what it does not give is no loss."""
+        for gpu in self.gpus.values():
+            gpu.known.clear()
 
     def missed_for_s(self, clock: float) -> float:
         """Seconds for which the longest-missing GPU has been missing, 0 where none is."""

@@ -33,7 +33,9 @@ def read_processes(caller: Caller, gpu: Gpu, now: float) -> tuple[int, ...] | No
             raise
         if error.code in codes.ABSENT:
             gpu.absent.add(_CALL)
+        gpu.processes, gpu.processes_code = None, error.code
         return None
+    gpu.processes = len(found)
     pids = {process.pid for process in found}
     # 0 stands for a process of another pid name space
     return tuple(sorted(pids - {0})[:PROCESSES_AT_MOST])

@@ -13,16 +13,9 @@ from time import monotonic
 from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calls import (
-    QUERIES,
-    Caller,
-    CallError,
-    Gpu,
-    Readings,
-    read_group,
-)
-from gpuwarden_agent.sources.nvml_fields import read_fields, read_links
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Readings
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer
+from gpuwarden_agent.sources.nvml_lanes import note_processes, read_lanes
 from gpuwarden_agent.sources.nvml_processes import read_processes
 
 ENUMERATE_EVERY_S = 60.0
@@ -136,11 +129,12 @@ class Roster:
             self._look_up(gpu)
             if gpu.uuid not in self._answering:  # new, or back from a reset: counts restarted
                 gpu.forget_support(started)
-                gpu.link_errors.clear()
+                gpu.link_counts.clear()
             elif started >= gpu.forget_at:
                 gpu.forget_support(started)
-            self._read_all(gpu, readings)
+            readings = read_lanes(self.caller, gpu, started)
             pids = read_processes(self.caller, gpu, started)
+            note_processes(gpu, readings)
         except CallError as error:
             code = error.code
             readings = Readings()
@@ -163,9 +157,3 @@ class Roster:
         if self.caller.call("nvmlDeviceGetUUID", gpu.handle) != gpu.uuid:
             self._enumerated_at = None  # another board in this slot
             raise CallError("nvmlDeviceGetUUID", codes.GPU_NOT_FOUND)
-
-    def _read_all(self, gpu: Gpu, readings: Readings) -> None:
-        for group in QUERIES:
-            read_group(self.caller, gpu, group, readings)
-        read_fields(self.caller, gpu, readings)
-        read_links(self.caller, gpu, readings)

@@ -129,3 +129,34 @@ def test_a_gpu_in_whose_slot_another_answers_was_replaced_not_lost() -> None:
     roll.note([answer()], 0.0)
     assert roll.note([answer(28), answer(uuid="GPU-9")], 1.0) == []
     assert list(roll.gpus) == ["GPU-9"]
+
+
+def payload(gpu: GpuMemory) -> tuple[object, object]:
+    return gpu.row["gpu_readings"], gpu.row["gpu_readings_lost"]
+
+
+def test_a_payload_that_shrinks_is_told() -> None:
+    gpu = GpuMemory(answer())
+    gpu.note(answer(gpu_temperature_celsius=40.0), 0.0)
+    assert payload(gpu) == (5.0, 0.0)
+    gpu.note(answer(missing={"gpu_temperature_celsius": 999}), 1.0)
+    assert payload(gpu) == (4.0, 1.0)
+    gpu.note(answer(gpu_temperature_celsius=40.0), 2.0)
+    assert payload(gpu) == (5.0, 0.0)
+
+
+def test_what_another_mode_or_driver_does_not_give_is_no_loss() -> None:
+    gpu = GpuMemory(answer())
+    gpu.note(answer(gpu_utilization_ratio=0.5, gpu_mig_mode=0.0), 0.0)
+    gpu.note(answer(gpu_mig_mode=1.0), 1.0)
+    assert payload(gpu) == (5.0, 0.0)
+    roll = GpuRoll()
+    roll.note([answer(gpu_utilization_ratio=0.5)], 0.0)
+    roll.forget_support()
+    roll.note([answer()], 1.0)
+    assert payload(roll.gpus["GPU-1"]) == (4.0, 0.0)
+
+
+def test_a_reading_of_no_weight_does_not_keep_the_check_from_passing() -> None:
+    odd = answer(missing={"gpu_nvlink_symbol_ber_max": 999})
+    assert probes(answer(15), odd, odd)[2] == [Finding.CHECKED]

@@ -1,0 +1,175 @@
+"""The child's reading of GPUs in this process, over the stub, with the clock in the test's hand."""
+
+from __future__ import annotations
+
+import mmap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from gpuwarden_agent.sources import nvml_codes as codes
+from gpuwarden_agent.sources.nvml_calls import Caller, Lane
+from gpuwarden_agent.sources.nvml_child import load_library
+from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot
+from gpuwarden_agent.sources.nvml_frames import GpuAnswer
+from gpuwarden_agent.sources.nvml_roster import Roster
+from tests.builders import nvml
+from tests.builders.nvml import NodeScenario, ScenarioFile
+
+FIELDS = "nvmlDeviceGetFieldValues"
+
+
+class CountingRecorder(FlightRecorder):
+    """Counts calls by name besides."""
+
+    def __init__(self) -> None:
+        super().__init__(mmap.mmap(-1, FLIGHT_BYTES), Slot.POLL)
+        self.calls: Counter[str] = Counter()
+
+    def begin(self, call: str, gpu_uuid: str = "", patience_s: float = 0.0) -> None:
+        self.calls[call] += 1
+        super().begin(call, gpu_uuid, patience_s)
+
+
+class Rig:
+    def __init__(self, scenario: ScenarioFile) -> None:
+        self.scenario = scenario
+        self.recorder = CountingRecorder()
+        self.now = 1000.0
+        self.roster = Roster(Caller(self.recorder), clock=lambda: self.now)
+
+    def read(self, after_s: float = 5.0) -> GpuAnswer:
+        """The first GPU's answer."""
+        self.now += after_s
+        self.recorder.calls.clear()
+        return self.roster.read(1, self.scenario.node.driver).gpus[0]
+
+    def change(self, **numbers: float) -> None:
+        def edit(node: NodeScenario) -> None:
+            for name, value in numbers.items():
+                node.gpu(0).set(name, value)
+
+        self.scenario.change(edit)
+
+
+Start = Callable[[NodeScenario], Rig]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    def begin(node: NodeScenario) -> Rig:
+        scenario = ScenarioFile(tmp_path / "scenario", node)
+        monkeypatch.setenv("NVML_STUB_SCENARIO", str(scenario.path))
+        assert load_library(str(nvml.stub_library())) == codes.SUCCESS
+        pynvml.nvmlInit()
+        return Rig(scenario)
+
+    yield begin
+    pynvml.nvmlShutdown()
+
+
+def test_each_lane_keeps_its_reading_until_it_is_due(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    rig.read()
+    rig.change(temperature=50, banks_low=3, temperature_slowdown=90)
+    soon = rig.read(5.0).values
+    assert (soon["gpu_temperature_celsius"], soon["gpu_row_remap_banks_low"]) == (50.0, 0.0)
+    later = rig.read(Lane.MINUTE.value).values
+    assert later["gpu_row_remap_banks_low"] == 3.0
+    assert later["gpu_slowdown_temperature_celsius"] == 95.0
+    last = rig.read(Lane.HOUR.value).values
+    assert last["gpu_slowdown_temperature_celsius"] == 90.0
+
+
+def test_a_poll_asks_for_fields_in_two_calls_and_for_nothing_absent(start: Start) -> None:
+    rig = start(nvml.l40s_node(1))
+    first = rig.read()
+    calls = rig.recorder.calls
+    rig.read()
+    assert calls[FIELDS] == 1  # the GPU's own; there is no link to ask about
+    absent = {"nvmlDeviceGetMarginTemperature", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetMigMode"}
+    assert not absent & calls.keys()
+    assert first.missing["gpu_thermal_margin_celsius"] == codes.NOT_SUPPORTED
+    linked = start(nvml.h100_node(1))
+    linked.read()
+    linked.read()
+    assert linked.recorder.calls[FIELDS] == 3  # its own, its links' states, their errors
+    assert linked.recorder.calls["nvmlDeviceGetNvLinkErrorCounter"] == 0
+
+
+def test_support_is_asked_afresh_where_the_mode_changed(start: Start) -> None:
+    rig = start(nvml.mig_node(1))
+    assert rig.read().missing["gpu_utilization_ratio"] == codes.NOT_SUPPORTED
+    rig.change(mig_mode=0, utilization_gpu=50, utilization_memory=20)
+    assert "gpu_utilization_ratio" not in rig.read(5.0).values
+    assert rig.read(Lane.MINUTE.value).values["gpu_utilization_ratio"] == 0.5
+
+
+def test_support_is_asked_afresh_after_a_reset(start: Start) -> None:
+    scenario = nvml.h100_node(1)
+    scenario.gpu(0).rules.append("unsupported field_186")
+    rig = start(scenario)
+    assert rig.read().missing["gpu_power_instant_watts"] == codes.NOT_SUPPORTED
+    rig.scenario.change(lambda n: n.gpu(0).rules.clear())
+    assert "gpu_power_instant_watts" in rig.read().missing
+    rig.scenario.change(lambda n: n.gpu(0).lose())
+    assert rig.read().code == codes.GPU_IS_LOST
+    rig.scenario.change(lambda n: n.gpu(0).restore())
+    assert rig.read().values["gpu_power_instant_watts"] == 655.5
+
+
+def test_a_field_that_fails_now_is_asked_again(start: Start) -> None:
+    scenario = nvml.b200_node(1)
+    scenario.gpu(0).rules.append("fail field_222 999")
+    rig = start(scenario)
+    answer = rig.read()
+    assert answer.missing["gpu_nvlink_symbol_ber_max"] == codes.UNKNOWN
+    assert answer.values["gpu_nvlink_symbol_errors_total"] == 0.0
+    rig.scenario.change(lambda n: n.gpu(0).rules.clear())
+    assert rig.read(Lane.MINUTE.value).values["gpu_nvlink_symbol_ber_max"] == 5e-12
+
+
+def test_a_link_counter_never_falls_when_a_link_goes_down(start: Start) -> None:
+    scenario = nvml.b200_node(1)
+    scenario.gpu(0).set("field_213", 2)
+    rig = start(scenario)
+    name = "gpu_nvlink_link_recoveries_successful_total"
+    assert rig.read().values[name] == 36.0
+    rig.scenario.change(lambda n: n.gpu(0).links_down.update({0, 1}))
+    assert rig.read(Lane.MINUTE.value).values[name] == 36.0
+
+
+def test_gpus_take_their_turns_in_the_slow_lane_apart(start: Start) -> None:
+    rig = start(nvml.h100_node(8))
+    rig.read()
+    turns = [gpu.due[Lane.MINUTE] for gpu in rig.roster.gpus.values()]
+    assert len(set(turns)) == 8
+    assert max(turns) <= rig.now + Lane.MINUTE.value
+
+
+def test_processes_are_counted(start: Start) -> None:
+    scenario = nvml.h100_node(1)
+    scenario.gpu(0).pids += [11, 12]
+    rig = start(scenario)
+    assert rig.read().values["gpu_compute_processes"] == 2.0
+
+
+def test_a_corrupted_inforom_is_told_and_an_unsupported_one_is_not(start: Start) -> None:
+    scenario = nvml.h100_node(1)
+    scenario.gpu(0).set("inforom_valid", 0)
+    assert start(scenario).read().values["gpu_inforom_valid"] == 0.0
+    bare = nvml.h100_node(1)
+    del bare.gpu(0).numbers["inforom_valid"]
+    assert start(bare).read().missing["gpu_inforom_valid"] == codes.NOT_SUPPORTED
+
+
+def test_an_sram_beyond_its_threshold_is_told_with_the_place(start: Start) -> None:
+    scenario = nvml.h100_node(1)
+    scenario.gpu(0).set("sram_threshold_exceeded", 1)
+    scenario.gpu(0).set("sram_l2", 12)
+    values = start(scenario).read().values
+    assert values["gpu_ecc_sram_threshold_exceeded"] == 1.0
+    assert values["gpu_ecc_sram_l2_uncorrected_aggregate_total"] == 12.0
