@@ -9,9 +9,12 @@ from gpuwarden_agent.collectors import (
     ethtool,
     hardware_errors,
     host,
+    jobs,
     kernel_log,
+    mounts,
     net,
     rdma,
+    smart,
     storage,
 )
 from gpuwarden_agent.collectors.context import CollectorContext
@@ -37,11 +40,14 @@ def _nvml_xid(context: CollectorContext) -> EventFollower | None:
 COLLECTORS: tuple[CollectorFactory, ...] = (
     host.build,
     storage.build,
+    mounts.build,
+    smart.build,
     rdma.build,
     net.build,
     ethtool.build,
     hardware_errors.build,
     _nvml,
+    jobs.build,
     checks.build,
 )
 """Makers of collectors; None where the settings switch one off. A new collector adds its line."""
