@@ -20,6 +20,7 @@ from gpuwarden_agent.config import AgentSettings, ConfigError
 from gpuwarden_agent.identity import read_boot_id, read_booted_at
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
+from gpuwarden_agent.maintenance import MaintenanceKeeper, RunFolder
 from gpuwarden_agent.outbox import Outbox
 from gpuwarden_agent.scheduler import CollectorLoop, FollowerLoop, Scheduler
 from gpuwarden_agent.sealing import Sealer
@@ -131,6 +132,7 @@ class Agent:
         except ConfigError:
             self.spool.close()
             raise
+        self.sources = sources
         self._build_collection(sources)
         self._metrics: MetricsServer | None = None
 
@@ -150,6 +152,10 @@ class Agent:
             [FollowerLoop(one, self.outbox.emit, self.board) for one in sources.followers],
         )
 
+        self.maintenance = MaintenanceKeeper(
+            RunFolder(self._settings.run_folder), self.boot_id, self.scheduler, self.board
+        )
+
     def _seal(self, tables: Sequence[Table], schemas: Iterable[Schema]) -> None:
         self.spool.append_telemetry(tables, schemas)
         self.sender.wake(Stream.TELEMETRY)
@@ -162,7 +168,7 @@ class Agent:
         """
         try:
             self._start()
-            self.scheduler.supervise(stop, self._look_after_spool)
+            self.scheduler.supervise(stop, self._look_after)
         finally:
             self._end()
 
@@ -188,6 +194,7 @@ class Agent:
         self._announce_boot()
         self.sealer.start()
         self.sender.start()
+        self.maintenance.look()  # an order that stands: nothing is opened in the first place
         self.scheduler.start()
 
     def _serve_metrics(self) -> MetricsServer:
@@ -220,6 +227,10 @@ class Agent:
         self.outbox.emit([event])
         self.spool.remember("boot_id", self.boot_id)
 
+    def _look_after(self) -> None:
+        self.maintenance.look()
+        self._look_after_spool()
+
     def _look_after_spool(self) -> None:
         self.spool.retry_disk()
         if self.spool.trouble is None:
@@ -238,6 +249,7 @@ class Agent:
         self.sender.stop(_SENDER_PATIENCE_S)
         if self._metrics is not None:
             self._metrics.close()
+        self.maintenance.close()
         lost = self.spool.close()
         _log.info("agent_ends", stuck=",".join(stuck), batches_lost=lost)
 

@@ -32,16 +32,26 @@ _EXIT_CODES = """exit codes:
   3  the spool folder cannot be used, or another agent has it
   4  the address of /metrics is taken"""
 
+_MAINTENANCE_CODES = """exit codes:
+  0  start: the agent holds no device, or none runs; stop: it goes on
+  1  the order stands, and the agent still holds something (it says what), or has not gone on yet
+  2  the order cannot be given"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    arguments = vars(_parser().parse_args(argv))
-    command = arguments.pop("command")
-    as_json = arguments.pop("json", False)
-    flags = {name: value for name, value in arguments.items() if value is not None}
+    options = _parser().parse_args(argv)
+    names = {one.name for one in setting_docs()}
+    flags = {n: raw for n, raw in vars(options).items() if n in names and raw is not None}
     try:
         settings = read_settings(flags)
-        return _once(settings, as_json=as_json) if command == "once" else _run(settings)
+        match options.command:
+            case "once":
+                return _once(settings, as_json=options.json)
+            case "maintenance":
+                return _maintain(settings, options)
+            case _:
+                return _run(settings)
     except ConfigError as error:
         _complain(str(error))
         return ExitCode.CONFIG
@@ -88,6 +98,13 @@ def _once(settings: AgentSettings, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
+def _maintain(settings: AgentSettings, options: argparse.Namespace) -> int:
+    from gpuwarden_agent.maintenance_command import MaintenanceRequest, run_maintenance
+
+    request = MaintenanceRequest(options.action, options.for_s, options.wait_s, options.reason)
+    return run_maintenance(settings, request)
+
+
 def _print_snapshot(snapshot: Snapshot) -> None:
     from gpuwarden_agent.once import reason_of, unit_of
 
@@ -127,9 +144,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     once = commands.add_parser("once", help="read everything once and print it; needs no server")
     once.add_argument("--json", action="store_true", help="print one JSON object")
-    for command in (run, once):
+    maintenance = commands.add_parser(
+        "maintenance",
+        help="let the running agent release every device, for a driver unload or a GPU reset",
+        epilog=_MAINTENANCE_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_maintenance(maintenance)
+    for command in (run, once, maintenance):
         _add_settings(command)
     return parser
+
+
+def _add_maintenance(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("start", "stop", "show"))
+    add = parser.add_argument
+    add("--for", dest="for_s", type=float, default=3600.0, metavar="SECONDS",
+        help="end by itself after so long. Default: 3600.")  # fmt: skip
+    add("--wait", dest="wait_s", type=float, default=30.0, metavar="SECONDS",
+        help="longest wait for the agent to let go. Default: 30.")  # fmt: skip
+    add("--reason", default="", metavar="TEXT", help="shown beside the node's trouble")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

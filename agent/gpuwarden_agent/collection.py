@@ -51,6 +51,13 @@ class Collection:
         stale = Stale(round(max(age_s, now - read_at), 3))
         self._add(collector, self._latest.missing(collector, stale), now)
 
+    def paused(self, collector: str, now: float) -> None:
+        """Nothing is read, on purpose: each reading that was there before says so."""
+        self._latest.note_failed(collector, 0.0)
+        self._latest.count(collector, "paused")
+        self._inventory.heard(collector, None, now)
+        self._add(collector, self._latest.missing(collector, Unavailable("maintenance")), now)
+
     def _add(self, collector: str, rows: Mapping[EntityKind, Rows], now: float) -> None:
         with self._lock:
             tables = self._tables.tables(collector, rows, now)

@@ -232,6 +232,11 @@ class AgentSettings:
         """The node's name: as set, else the host name."""
         return self.node_id or socket.gethostname()
 
+    @property
+    def run_folder(self) -> Path:
+        """Where the verdict file lies: what a boot clears."""
+        return self.verdict_file.parent
+
 
 @dataclass(frozen=True, slots=True)
 class SettingDoc:
