@@ -34,7 +34,7 @@ from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
 TOOL_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 NOT_INSTALLED = NotSupported("no_smart_tool: install nvme-cli or smartmontools")
 
-_TOOL_DEADLINE_S = 10.0
+TOOL_DEADLINE_S = 10.0
 _LEAST_DEADLINE_S = 60.0
 _NVME = re.compile(r"(nvme\d+)n\d+")  # controller and name space
 
@@ -96,6 +96,7 @@ class SmartCollector:
         tool_folders: Where the tools may be installed.
         run: Runs a tool.
         clock: Monotonic seconds.
+        tool_deadline_s: Deadline of one run of a tool, seconds.
     """
 
     name = "smart"
@@ -107,8 +108,10 @@ class SmartCollector:
         tool_folders: Sequence[str] = TOOL_FOLDERS,
         run: RunTool = run_tool,
         clock: Callable[[], float] = time.monotonic,
+        tool_deadline_s: float = TOOL_DEADLINE_S,
     ) -> None:
         self.interval_s = interval_s
+        self._tool_deadline_s = tool_deadline_s
         self._blocks = f"{sys_root}/class/block"
         self._tool_folders = tool_folders
         self._run = run
@@ -128,7 +131,7 @@ class SmartCollector:
         tool = find_tool(self._tool_folders)
         rows: dict[str, Mapping[str, Reading]] = {}
         by_controller: dict[str, Mapping[str, Reading]] = {}
-        until = self._clock() + self.deadline_s - 2 * _TOOL_DEADLINE_S
+        until = self._clock() + self.deadline_s - 2 * self._tool_deadline_s
         for disk, controller in self._drives():
             if tool is None:
                 rows[disk] = dict.fromkeys(SMART_METRICS, NOT_INSTALLED)
@@ -141,8 +144,9 @@ class SmartCollector:
         return Harvest(rows={EntityKind.DISK: rows})
 
     def close(self) -> None:
-        """End a tool that runs."""
+        """End a tool that runs; the next call asks again."""
         self._stop.set()
+        self._stop = StopFlag()
 
     def _drives(self) -> list[tuple[str, str]]:
         """Whole NVMe devices and the controller of each; a controller is asked once."""
@@ -164,7 +168,7 @@ class SmartCollector:
             return _all_missing("tool_not_killable")
         if self._clock() > until:
             return _all_missing("deadline_exceeded")
-        outcome = self._run(tool.command(disk), _TOOL_DEADLINE_S, self._stop)
+        outcome = self._run(tool.command(disk), self._tool_deadline_s, self._stop)
         if outcome.left is not None:
             self._left[controller] = outcome.left
         # smartctl's exit code has a bit for each thing that is wrong with the drive: a log that it
