@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpuwarden_agent.collection import Collection
-from gpuwarden_agent.collectors import COLLECTORS, FOLLOWERS
+from gpuwarden_agent.collectors import COLLECTOR_GROUPS, COLLECTORS, FOLLOWERS
 from gpuwarden_agent.collectors.checks import CheckCollector
 from gpuwarden_agent.collectors.context import CollectorContext, nvml_settings
 from gpuwarden_agent.collectors.contract import Collector, EventFollower, PositionStore
@@ -22,6 +22,7 @@ from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
 from gpuwarden_agent.maintenance import MaintenanceKeeper, RunFolder
 from gpuwarden_agent.outbox import Outbox
+from gpuwarden_agent.precedence import Precedence, SourceOrder
 from gpuwarden_agent.scheduler import CollectorLoop, FollowerLoop, Scheduler
 from gpuwarden_agent.sealing import Sealer
 from gpuwarden_agent.sources.nvml import NvmlProbe
@@ -78,6 +79,7 @@ def build_sources(context: CollectorContext) -> Sources:
     """
     settings, probe = context.settings, context.nvml_probe
     collectors = [one for make in COLLECTORS if (one := make(context)) is not None]
+    collectors += [one for make_all in COLLECTOR_GROUPS for one in make_all(context)]
     followers = [follower for found in FOLLOWERS if (follower := found(context)) is not None]
     names = [one.name for one in collectors] + [one.name for one in followers]
     if unknown := sorted(set(settings.collectors) - set(names)):
@@ -126,6 +128,7 @@ class Agent:
             gpus=lambda: self.inventory.present.gpus,
             conditions=self.board,
             verdict=lambda: self.verdict_file.verdict,
+            known_xids=self.outbox.xids,
         )
         try:
             sources = build_sources(context)
@@ -143,10 +146,22 @@ class Agent:
         self.board.drop_all_but(_sources_of_trouble(sources))
         self.latest = LatestReadings()
         self.inventory = InventoryKeeper(
-            prompt, self.boot_id, self.outbox.emit, self.spool.fact, self.spool.remember
+            prompt,
+            self.boot_id,
+            self.outbox.emit,
+            self.spool.fact,
+            self.spool.remember,
+            also=self._intervals,
         )
         self.sealer = Sealer(prompt, self._settings.interval_s, self._seal)
-        collection = Collection(self.latest, self.sealer, self.inventory, self.outbox.emit)
+        self._order = SourceOrder(self._intervals, self._settings.exporter_first)
+        collection = Collection(
+            self.latest,
+            self.sealer,
+            self.inventory,
+            self.outbox.emit,
+            Precedence(self._order, self._intervals),
+        )
         self.scheduler = Scheduler(
             [CollectorLoop(one, collection, self.board) for one in sources.collectors],
             [FollowerLoop(one, self.outbox.emit, self.board) for one in sources.followers],
@@ -215,6 +230,7 @@ class Agent:
 
     def _announce_boot(self) -> None:
         if self.spool.fact("boot_id") == self.boot_id:
+            order=self._order,
             return
         now = time.time()
         event = Event(

@@ -19,6 +19,8 @@ _SWITCH = MappingProxyType(
     | {"off": False, "false": False, "0": False, "no": False}
 )
 
+_OWN_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+
 # As host names, and as Slurm and Kubernetes name nodes; the server takes no other.
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
@@ -98,6 +100,39 @@ def _url(raw: str) -> str:
         raise ValueError("give an address like https://gpuwarden.example:8750")
     _ = parts.port  # raises ValueError where it is not a number
     return url
+
+
+_EXPORTER_KINDS = ("auto", "dcgm", "nvidia_smi", "node", "all_smi")
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterAddress:
+    """An exporter to read.
+
+    Attributes:
+        url: Address of its metrics, path included.
+        kind: auto, dcgm, nvidia_smi, node or all_smi.
+    """
+
+    url: str
+    kind: str = "auto"
+
+
+def _exporters(raw: str) -> tuple[ExporterAddress, ...]:
+    return tuple(_exporter(part) for part in _names(raw))
+
+
+def _exporter(raw: str) -> ExporterAddress:
+    kind, separator, address = raw.partition("=")
+    if not separator or "/" in kind:  # an address may hold "=" behind its path
+        kind, address = "auto", raw
+    if kind not in _EXPORTER_KINDS:
+        raise ValueError(f"{kind!r} is no kind of exporter: give {', '.join(_EXPORTER_KINDS)}")
+    url = _url(address)
+    if not url:
+        raise ValueError("give an address like dcgm=http://127.0.0.1:9400/metrics")
+    path = urlsplit(url).path
+    return ExporterAddress(url if path else f"{url}/metrics", kind)
 
 
 def _log_level(raw: str) -> str:
@@ -223,6 +258,43 @@ class AgentSettings:
     nvml_library: Annotated[
         str, Setting(_text, "Path of libnvidia-ml.so.1; the loader's choice where empty.")
     ] = ""
+    exporters: Annotated[
+        tuple[ExporterAddress, ...],
+        Setting(
+            _exporters,
+            "Exporters on this node to read, comma-separated: addresses such as "
+            "http://127.0.0.1:9400/metrics, each with its kind before it where that is not to be "
+            "found out: auto, dcgm, nvidia_smi, node or all_smi, as in dcgm=http://127.0.0.1:9400.",
+        ),
+    ] = ()
+    exporter_interval_s: Annotated[
+        float, Setting(_seconds, "Cadence at which exporters are read, seconds.")
+    ] = 15.0
+    exporter_deadline_s: Annotated[
+        float, Setting(_seconds, "Seconds for one whole answer of an exporter.")
+    ] = 4.0
+    exporter_first: Annotated[
+        tuple[str, ...],
+        Setting(
+            _names,
+            "Metrics, or patterns such as gpu_*, that are taken from an exporter before a native "
+            "source; the native source comes first elsewhere.",
+        ),
+    ] = ()
+    exporter_token_file: Annotated[
+        Path | None,
+        Setting(_optional_path, "File with the bearer token for exporters; read again on change."),
+    ] = None
+    exporter_ca_file: Annotated[
+        Path | None,
+        Setting(_optional_path, "PEM file of the authorities to trust for exporters over https."),
+    ] = None
+    exporter_cert_file: Annotated[
+        Path | None, Setting(_optional_path, "PEM client certificate for exporters over https.")
+    ] = None
+    exporter_cert_key_file: Annotated[
+        Path | None, Setting(_optional_path, "PEM private key of that certificate.")
+    ] = None
     log_level: Annotated[
         str, Setting(_log_level, "Least severe log line: debug, info, warning, error.")
     ] = "info"
@@ -343,3 +415,21 @@ def _written(value: object) -> str:
             return "on" if value else "off"
         case _:
             return str(value)
+    _check_exporters(settings)
+def _check_exporters(settings: AgentSettings) -> None:
+    if bool(settings.exporter_cert_file) != bool(settings.exporter_cert_key_file):
+        raise ConfigError(
+            f"{PREFIX}EXPORTER_CERT_FILE and {PREFIX}EXPORTER_CERT_KEY_FILE belong together: "
+            "set both."
+        )
+    if settings.exporter_token_file is None:
+        return
+    for exporter in settings.exporters:
+        parts = urlsplit(exporter.url)
+        if parts.scheme == "http" and parts.hostname not in _OWN_HOSTS:
+            raise ConfigError(
+                f"{PREFIX}EXPORTER_TOKEN_FILE: the token would go to {parts.hostname} unprotected; "
+                "use https, or the loopback address."
+            )
+
+

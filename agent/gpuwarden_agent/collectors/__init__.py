@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpuwarden_agent.collectors import (
     checks,
@@ -19,9 +19,11 @@ from gpuwarden_agent.collectors import (
 )
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, EventFollower
+from gpuwarden_agent.collectors.exporter import build_exporters
 from gpuwarden_agent.collectors.nvml import NvmlCollector, NvmlXidFollower
 
 CollectorFactory = Callable[[CollectorContext], Collector | None]
+CollectorsFactory = Callable[[CollectorContext], Sequence[Collector]]
 FollowerFactory = Callable[[CollectorContext], EventFollower | None]
 
 
@@ -51,6 +53,9 @@ COLLECTORS: tuple[CollectorFactory, ...] = (
     checks.build,
 )
 """Makers of collectors; None where the settings switch one off. A new collector adds its line."""
+
+COLLECTOR_GROUPS: tuple[CollectorsFactory, ...] = (build_exporters,)
+"""Makers of as many collectors as the settings name."""
 
 FOLLOWERS: tuple[FollowerFactory, ...] = (kernel_log.build, _nvml_xid)
 """Makers of followers, likewise."""
