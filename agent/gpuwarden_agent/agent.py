@@ -20,12 +20,12 @@ from gpuwarden_agent.config import AgentSettings, ConfigError
 from gpuwarden_agent.identity import read_boot_id, read_booted_at
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
-from gpuwarden_agent.maintenance import MaintenanceKeeper, RunFolder
+from gpuwarden_agent.maintenance import Health, MaintenanceKeeper, RunFolder
 from gpuwarden_agent.outbox import Outbox
 from gpuwarden_agent.precedence import Precedence, SourceOrder
 from gpuwarden_agent.scheduler import CollectorLoop, FollowerLoop, Scheduler
 from gpuwarden_agent.sealing import Sealer
-from gpuwarden_agent.sources.nvml import NvmlProbe
+from gpuwarden_agent.sources.nvml import NvmlProbe, ProbeState
 from gpuwarden_agent.sources.nvml_process import NvmlProbeProcess
 from gpuwarden_agent.spool.entry import Origin
 from gpuwarden_agent.spool.spool import Spool
@@ -168,8 +168,19 @@ class Agent:
         )
 
         self.maintenance = MaintenanceKeeper(
-            RunFolder(self._settings.run_folder), self.boot_id, self.scheduler, self.board
+            RunFolder(self._settings.run_folder),
+            self.boot_id,
+            self.scheduler,
+            self.board,
+            self._health,
         )
+
+    def _health(self) -> Health:
+        troubles = sorted((name, one.reason) for name, one in self.board.troubles().items())
+        probe = self.sources.nvml_probe
+        condition = probe.condition() if probe is not None else None
+        stuck = condition is not None and condition.state is ProbeState.STUCK
+        return Health(tuple(troubles), f"{condition.call} hangs" if condition and stuck else "")
 
     def _seal(self, tables: Sequence[Table], schemas: Iterable[Schema]) -> None:
         self.spool.append_telemetry(tables, schemas)
@@ -219,6 +230,7 @@ class Agent:
             node_id=self._settings.own_node_id,
             interval_s=self._settings.interval_s,
             intervals=self._intervals,
+            order=self._order,
             latest=self.latest,
             board=self.board,
             outbox=self.outbox,
@@ -230,7 +242,6 @@ class Agent:
 
     def _announce_boot(self) -> None:
         if self.spool.fact("boot_id") == self.boot_id:
-            order=self._order,
             return
         now = time.time()
         event = Event(

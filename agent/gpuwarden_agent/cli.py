@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwarden_agent.config import AgentSettings, ConfigError, read_settings, setting_docs
@@ -32,6 +33,11 @@ _EXIT_CODES = """exit codes:
   3  the spool folder cannot be used, or another agent has it
   4  the address of /metrics is taken"""
 
+_DOCTOR_CODES = """exit codes:
+  0  all is fine
+  1  warnings: the agent works, and misses something
+  2  something vital: the agent does not do its work like this, or a setting cannot be used"""
+
 _MAINTENANCE_CODES = """exit codes:
   0  start: the agent holds no device, or none runs; stop: it goes on
   1  the order stands, and the agent still holds something (it says what), or has not gone on yet
@@ -44,10 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = {one.name for one in setting_docs()}
     flags = {n: raw for n, raw in vars(options).items() if n in names and raw is not None}
     try:
-        settings = read_settings(flags)
+        settings = read_settings(flags, options.env_file)
         match options.command:
             case "once":
                 return _once(settings, as_json=options.json)
+            case "doctor":
+                return _examine(settings, as_json=options.json)
             case "maintenance":
                 return _maintain(settings, options)
             case _:
@@ -98,6 +106,24 @@ def _once(settings: AgentSettings, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
+def _examine(settings: AgentSettings, *, as_json: bool) -> int:
+    import msgspec
+
+    from gpuwarden_agent.doctor.finding import exit_code
+    from gpuwarden_agent.doctor.report import as_json as json_of
+    from gpuwarden_agent.doctor.report import as_table, examine
+    from gpuwarden_agent.logs import configure_logs
+
+    configure_logs("error")
+    findings = examine(settings)
+    if as_json:
+        text = msgspec.json.format(msgspec.json.encode(json_of(findings)), indent=1).decode() + "\n"
+    else:
+        text = as_table(findings)
+    sys.stdout.write(text)
+    return exit_code(findings)
+
+
 def _maintain(settings: AgentSettings, options: argparse.Namespace) -> int:
     from gpuwarden_agent.maintenance_command import MaintenanceRequest, run_maintenance
 
@@ -144,6 +170,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     once = commands.add_parser("once", help="read everything once and print it; needs no server")
     once.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor = commands.add_parser(
+        "doctor",
+        help="look what can be read and reached, why not, and the mend; sends no telemetry",
+        epilog=_DOCTOR_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
     maintenance = commands.add_parser(
         "maintenance",
         help="let the running agent release every device, for a driver unload or a GPU reset",
@@ -151,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_maintenance(maintenance)
-    for command in (run, once, maintenance):
+    for command in (run, once, doctor, maintenance):
         _add_settings(command)
     return parser
 
@@ -168,6 +201,14 @@ def _add_maintenance(parser: argparse.ArgumentParser) -> None:
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("settings", "A flag overrides its environment variable.")
+    group.add_argument(
+        "--env-file",
+        dest="env_file",
+        type=Path,
+        metavar="FILE",
+        help="NAME=VALUE lines, such as the unit's /etc/gpuwarden/agent.env; the environment "
+        "overrides it.",
+    )
     for one in setting_docs():
         default = f" Default: {one.default}." if one.default else ""
         group.add_argument(

@@ -349,9 +349,38 @@ def _settings() -> dict[str, Setting]:
     return {one.name: hints[one.name].__metadata__[0] for one in fields(AgentSettings)}
 
 
-def read_settings(flags: Mapping[str, str]) -> AgentSettings:
-    """Settings of this process: its environment, overridden by `flags`; see `load_settings`."""
-    return load_settings(os.environ, flags)
+def read_settings(flags: Mapping[str, str], env_file: Path | None = None) -> AgentSettings:
+    """Settings of this process: a file's, its environment's and `flags`; the last one counts.
+
+    Raises:
+        ConfigError: As `load_settings`, or the file cannot be read.
+    """
+    return load_settings({**read_env_file(env_file), **os.environ}, flags)
+
+
+def read_env_file(path: Path | None) -> dict[str, str]:
+    """Variables of a file as systemd's EnvironmentFile= takes it: NAME=VALUE lines, # comments.
+
+    Raises:
+        ConfigError: It cannot be read, or a line is no such line.
+    """
+    if path is None:
+        return {}
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}. Give a readable file of NAME=VALUE lines.") from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line[0] in "#;":
+            continue
+        name, separator, value = line.partition("=")
+        if not separator or not name.strip().isidentifier():
+            raise ConfigError(f"{path}: line {number} is not NAME=VALUE. Mend or remove it.")
+        value = value.strip()
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+        found[name.strip()] = value[1:-1] if quoted else value
+    return found
 
 
 def load_settings(environ: Mapping[str, str], flags: Mapping[str, str]) -> AgentSettings:
@@ -399,6 +428,7 @@ def _checked(settings: AgentSettings) -> AgentSettings:
         raise ConfigError(
             f"{PREFIX}CLIENT_CERT_FILE and {PREFIX}CLIENT_KEY_FILE belong together: set both."
         )
+    _check_exporters(settings)
     if not _NODE_ID.fullmatch(settings.own_node_id):
         raise ConfigError(
             f"{PREFIX}NODE_ID={settings.own_node_id!r}: give 1 to 253 letters, digits, "
@@ -407,15 +437,6 @@ def _checked(settings: AgentSettings) -> AgentSettings:
     return settings
 
 
-def _written(value: object) -> str:
-    match value:
-        case None | () | "":
-            return ""
-        case bool():
-            return "on" if value else "off"
-        case _:
-            return str(value)
-    _check_exporters(settings)
 def _check_exporters(settings: AgentSettings) -> None:
     if bool(settings.exporter_cert_file) != bool(settings.exporter_cert_key_file):
         raise ConfigError(
@@ -433,3 +454,11 @@ def _check_exporters(settings: AgentSettings) -> None:
             )
 
 
+def _written(value: object) -> str:
+    match value:
+        case None | () | "":
+            return ""
+        case bool():
+            return "on" if value else "off"
+        case _:
+            return str(value)

@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,7 @@ _log = structlog.get_logger("maintenance")
 LONGEST_S = 86_400.0
 _SOURCE = "maintenance"
 _LOOK_EVERY_S = 0.2
+_HEALTH_EVERY_S = 2.0
 
 
 class OrderUnusable(Exception):
@@ -62,12 +64,16 @@ class AgentNote(msgspec.Struct, frozen=True, kw_only=True):
         started_ticks: Start time of that process (proc(5), field 22): tells it from a later one.
         released: All devices are let go of.
         held: What it still holds, in words.
+        troubles: (source, reason) of its own parts that do not work.
+        driver: Which driver call hangs, "" while none does.
     """
 
     pid: int
     started_ticks: int
     released: bool = False
     held: tuple[str, ...] = ()
+    troubles: tuple[tuple[str, str], ...] = ()
+    driver: str = ""
 
     @property
     def is_alive(self) -> bool:
@@ -162,6 +168,14 @@ class DeviceUsers(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a running agent tells commands on its node; see `AgentNote`."""
+
+    troubles: tuple[tuple[str, str], ...] = ()
+    driver: str = ""
+
+
 class MaintenanceKeeper:
     """Obeys orders; `look` is called all the time and does not block."""
 
@@ -171,14 +185,18 @@ class MaintenanceKeeper:
         boot_id: str,
         users: DeviceUsers,
         conditions: Conditions,
+        health: Callable[[], Health] = Health,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._boot_id = boot_id
         self._users = users
         self._conditions = conditions
+        self._health = health
         self._monotonic = monotonic
         self._look_at = 0.0
+        self._health_at = 0.0
+        self._known = Health()
         self._order: Order | None = None
         self._said: AgentNote | None = None
 
@@ -222,11 +240,15 @@ class MaintenanceKeeper:
 
     def _say(self) -> None:
         held = tuple(self._users.held()) if self._order is not None else ()
+        if (now := self._monotonic()) >= self._health_at:
+            self._health_at, self._known = now + _HEALTH_EVERY_S, self._health()
         note = AgentNote(
             pid=os.getpid(),
             started_ticks=started_ticks(os.getpid()) or 0,
             released=self._order is not None and not held,
             held=held,
+            troubles=self._known.troubles,
+            driver=self._known.driver,
         )
         if note != self._said:
             self._said = note
