@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpuwarden_agent.collection import Collection
-from gpuwarden_agent.collectors import COLLECTORS, FOLLOWERS
+from gpuwarden_agent.collectors import COLLECTOR_GROUPS, COLLECTORS, FOLLOWERS
 from gpuwarden_agent.collectors.checks import CheckCollector
 from gpuwarden_agent.collectors.context import CollectorContext, nvml_settings
 from gpuwarden_agent.collectors.contract import Collector, EventFollower, PositionStore
@@ -20,10 +20,12 @@ from gpuwarden_agent.config import AgentSettings, ConfigError
 from gpuwarden_agent.identity import read_boot_id, read_booted_at
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
+from gpuwarden_agent.maintenance import Health, MaintenanceKeeper, RunFolder
 from gpuwarden_agent.outbox import Outbox
+from gpuwarden_agent.precedence import Precedence, SourceOrder
 from gpuwarden_agent.scheduler import CollectorLoop, FollowerLoop, Scheduler
 from gpuwarden_agent.sealing import Sealer
-from gpuwarden_agent.sources.nvml import NvmlProbe
+from gpuwarden_agent.sources.nvml import NvmlProbe, ProbeState
 from gpuwarden_agent.sources.nvml_process import NvmlProbeProcess
 from gpuwarden_agent.spool.entry import Origin
 from gpuwarden_agent.spool.spool import Spool
@@ -93,6 +95,7 @@ def build_sources(context: CollectorContext) -> Sources:
     """
     settings, probe = context.settings, context.nvml_probe
     collectors = [one for make in COLLECTORS if (one := make(context)) is not None]
+    collectors += [one for make_all in COLLECTOR_GROUPS for one in make_all(context)]
     followers = [follower for found in FOLLOWERS if (follower := found(context)) is not None]
     names = [one.name for one in collectors] + [one.name for one in followers]
     if unknown := sorted(set(settings.collectors) - set(names)):
@@ -142,12 +145,14 @@ class Agent:
             gpus=lambda: self.inventory.present.gpus,
             conditions=self.board,
             verdict=lambda: self.verdict_file.verdict,
+            known_xids=self.outbox.xids,
         )
         try:
             sources = build_sources(context)
         except ConfigError:
             self.spool.close()
             raise
+        self.sources = sources
         self._build_collection(sources)
         self._metrics: MetricsServer | None = None
 
@@ -158,14 +163,41 @@ class Agent:
         self.board.drop_all_but(_sources_of_trouble(sources))
         self.latest = LatestReadings()
         self.inventory = InventoryKeeper(
-            prompt, self.boot_id, self.outbox.emit, self.spool.fact, self.spool.remember
+            prompt,
+            self.boot_id,
+            self.outbox.emit,
+            self.spool.fact,
+            self.spool.remember,
+            also=self._intervals,
         )
         self.sealer = Sealer(prompt, self._settings.interval_s, self._seal)
-        collection = Collection(self.latest, self.sealer, self.inventory, self.outbox.emit)
+        self._order = SourceOrder(self._intervals, self._settings.exporter_first)
+        collection = Collection(
+            self.latest,
+            self.sealer,
+            self.inventory,
+            self.outbox.emit,
+            Precedence(self._order, self._intervals),
+        )
         self.scheduler = Scheduler(
             [CollectorLoop(one, collection, self.board) for one in sources.collectors],
             [FollowerLoop(one, self.outbox.emit, self.board) for one in sources.followers],
         )
+
+        self.maintenance = MaintenanceKeeper(
+            RunFolder(self._settings.run_folder),
+            self.boot_id,
+            self.scheduler,
+            self.board,
+            self._health,
+        )
+
+    def _health(self) -> Health:
+        troubles = sorted((name, one.reason) for name, one in self.board.troubles().items())
+        probe = self.sources.nvml_probe
+        condition = probe.condition() if probe is not None else None
+        stuck = condition is not None and condition.state is ProbeState.STUCK
+        return Health(tuple(troubles), f"{condition.call} hangs" if condition and stuck else "")
 
     def _seal(self, tables: Sequence[Table], schemas: Iterable[Schema]) -> None:
         self.spool.append_telemetry(tables, schemas)
@@ -179,7 +211,7 @@ class Agent:
         """
         try:
             self._start()
-            self.scheduler.supervise(stop, self._look_after_delivery)
+            self.scheduler.supervise(stop, self._look_after)
         finally:
             self._end()
 
@@ -205,6 +237,7 @@ class Agent:
         self._announce_boot()
         self.sealer.start()
         self.sender.start()
+        self.maintenance.look()  # an order that stands: nothing is opened in the first place
         self.scheduler.start()
 
     def _serve_metrics(self) -> MetricsServer:
@@ -214,6 +247,7 @@ class Agent:
             node_id=self._settings.own_node_id,
             interval_s=self._settings.interval_s,
             intervals=self._intervals,
+            order=self._order,
             latest=self.latest,
             board=self.board,
             outbox=self.outbox,
@@ -237,8 +271,12 @@ class Agent:
         self.outbox.emit([event])
         self.spool.remember("boot_id", self.boot_id)
 
-    def _look_after_delivery(self) -> None:
+    def _look_after(self) -> None:
+        self.maintenance.look()
         self._refusals.look()
+        self._look_after_spool()
+
+    def _look_after_spool(self) -> None:
         self.spool.retry_disk()
         if self.spool.trouble is None:
             self.board.fine("spool")
@@ -256,6 +294,7 @@ class Agent:
         self.sender.stop(_SENDER_PATIENCE_S)
         if self._metrics is not None:
             self._metrics.close()
+        self.maintenance.close()
         lost = self.spool.close()
         _log.info("agent_ends", stuck=",".join(stuck), batches_lost=lost)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwarden_agent.config import AgentSettings, ConfigError, read_settings, setting_docs
@@ -32,16 +33,33 @@ _EXIT_CODES = """exit codes:
   3  the spool folder cannot be used, or another agent has it
   4  the address of /metrics is taken"""
 
+_DOCTOR_CODES = """exit codes:
+  0  all is fine
+  1  warnings: the agent works, and misses something
+  2  something vital: the agent does not do its work like this, or a setting cannot be used"""
+
+_MAINTENANCE_CODES = """exit codes:
+  0  start: the agent holds no device, or none runs; stop: it goes on
+  1  the order stands, and the agent still holds something (it says what), or has not gone on yet
+  2  the order cannot be given"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    arguments = vars(_parser().parse_args(argv))
-    command = arguments.pop("command")
-    as_json = arguments.pop("json", False)
-    flags = {name: value for name, value in arguments.items() if value is not None}
+    options = _parser().parse_args(argv)
+    names = {one.name for one in setting_docs()}
+    flags = {n: raw for n, raw in vars(options).items() if n in names and raw is not None}
     try:
-        settings = read_settings(flags)
-        return _once(settings, as_json=as_json) if command == "once" else _run(settings)
+        settings = read_settings(flags, options.env_file)
+        match options.command:
+            case "once":
+                return _once(settings, as_json=options.json)
+            case "doctor":
+                return _examine(settings, as_json=options.json)
+            case "maintenance":
+                return _maintain(settings, options)
+            case _:
+                return _run(settings)
     except ConfigError as error:
         _complain(str(error))
         return ExitCode.CONFIG
@@ -88,6 +106,31 @@ def _once(settings: AgentSettings, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
+def _examine(settings: AgentSettings, *, as_json: bool) -> int:
+    import msgspec
+
+    from gpuwarden_agent.doctor.finding import exit_code
+    from gpuwarden_agent.doctor.report import as_json as json_of
+    from gpuwarden_agent.doctor.report import as_table, examine
+    from gpuwarden_agent.logs import configure_logs
+
+    configure_logs("error")
+    findings = examine(settings)
+    if as_json:
+        text = msgspec.json.format(msgspec.json.encode(json_of(findings)), indent=1).decode() + "\n"
+    else:
+        text = as_table(findings)
+    sys.stdout.write(text)
+    return exit_code(findings)
+
+
+def _maintain(settings: AgentSettings, options: argparse.Namespace) -> int:
+    from gpuwarden_agent.maintenance_command import MaintenanceRequest, run_maintenance
+
+    request = MaintenanceRequest(options.action, options.for_s, options.wait_s, options.reason)
+    return run_maintenance(settings, request)
+
+
 def _print_snapshot(snapshot: Snapshot) -> None:
     from gpuwarden_agent.once import reason_of, unit_of
 
@@ -127,13 +170,45 @@ def _parser() -> argparse.ArgumentParser:
     )
     once = commands.add_parser("once", help="read everything once and print it; needs no server")
     once.add_argument("--json", action="store_true", help="print one JSON object")
-    for command in (run, once):
+    doctor = commands.add_parser(
+        "doctor",
+        help="look what can be read and reached, why not, and the mend; sends no telemetry",
+        epilog=_DOCTOR_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    maintenance = commands.add_parser(
+        "maintenance",
+        help="let the running agent release every device, for a driver unload or a GPU reset",
+        epilog=_MAINTENANCE_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_maintenance(maintenance)
+    for command in (run, once, doctor, maintenance):
         _add_settings(command)
     return parser
 
 
+def _add_maintenance(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("start", "stop", "show"))
+    add = parser.add_argument
+    add("--for", dest="for_s", type=float, default=3600.0, metavar="SECONDS",
+        help="end by itself after so long. Default: 3600.")  # fmt: skip
+    add("--wait", dest="wait_s", type=float, default=30.0, metavar="SECONDS",
+        help="longest wait for the agent to let go. Default: 30.")  # fmt: skip
+    add("--reason", default="", metavar="TEXT", help="shown beside the node's trouble")
+
+
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("settings", "A flag overrides its environment variable.")
+    group.add_argument(
+        "--env-file",
+        dest="env_file",
+        type=Path,
+        metavar="FILE",
+        help="NAME=VALUE lines, such as the unit's /etc/gpuwarden/agent.env; the environment "
+        "overrides it.",
+    )
     for one in setting_docs():
         default = f" Default: {one.default}." if one.default else ""
         group.add_argument(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gpuwarden_agent.collectors.contract import Emit, Harvest, Rows
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
+from gpuwarden_agent.precedence import Precedence
 from gpuwarden_agent.sealing import Sealer
 from gpuwarden_agent.tables import TableMaker
 from gpuwarden_wire.metrics import EntityKind
@@ -18,12 +19,18 @@ class Collection:
     """The scheduler's sink. Thread-safe."""
 
     def __init__(
-        self, latest: LatestReadings, sealer: Sealer, inventory: InventoryKeeper, emit: Emit
+        self,
+        latest: LatestReadings,
+        sealer: Sealer,
+        inventory: InventoryKeeper,
+        emit: Emit,
+        precedence: Precedence,
     ) -> None:
         self._latest = latest
         self._sealer = sealer
         self._inventory = inventory
         self._emit = emit
+        self._precedence = precedence
         self._tables = TableMaker()
         self._lock = threading.Lock()
 
@@ -51,7 +58,15 @@ class Collection:
         stale = Stale(round(max(age_s, now - read_at), 3))
         self._add(collector, self._latest.missing(collector, stale), now)
 
+    def paused(self, collector: str, now: float) -> None:
+        """Nothing is read, on purpose: each reading that was there before says so."""
+        self._latest.note_failed(collector, 0.0)
+        self._latest.count(collector, "paused")
+        self._inventory.heard(collector, None, now)
+        self._add(collector, self._latest.missing(collector, Unavailable("maintenance")), now)
+
     def _add(self, collector: str, rows: Mapping[EntityKind, Rows], now: float) -> None:
         with self._lock:
-            tables = self._tables.tables(collector, rows, now)
+            admitted = self._precedence.admit(collector, rows, now)
+            tables = self._tables.tables(collector, admitted, now)
         self._sealer.add(collector, tables)

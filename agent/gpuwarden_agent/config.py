@@ -19,6 +19,8 @@ _SWITCH = MappingProxyType(
     | {"off": False, "false": False, "0": False, "no": False}
 )
 
+_OWN_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+
 # As host names, and as Slurm and Kubernetes name nodes; the server takes no other.
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
@@ -98,6 +100,39 @@ def _url(raw: str) -> str:
         raise ValueError("give an address like https://gpuwarden.example:8750")
     _ = parts.port  # raises ValueError where it is not a number
     return url
+
+
+_EXPORTER_KINDS = ("auto", "dcgm", "nvidia_smi", "node", "all_smi")
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterAddress:
+    """An exporter to read.
+
+    Attributes:
+        url: Address of its metrics, path included.
+        kind: auto, dcgm, nvidia_smi, node or all_smi.
+    """
+
+    url: str
+    kind: str = "auto"
+
+
+def _exporters(raw: str) -> tuple[ExporterAddress, ...]:
+    return tuple(_exporter(part) for part in _names(raw))
+
+
+def _exporter(raw: str) -> ExporterAddress:
+    kind, separator, address = raw.partition("=")
+    if not separator or "/" in kind:  # an address may hold "=" behind its path
+        kind, address = "auto", raw
+    if kind not in _EXPORTER_KINDS:
+        raise ValueError(f"{kind!r} is no kind of exporter: give {', '.join(_EXPORTER_KINDS)}")
+    url = _url(address)
+    if not url:
+        raise ValueError("give an address like dcgm=http://127.0.0.1:9400/metrics")
+    path = urlsplit(url).path
+    return ExporterAddress(url if path else f"{url}/metrics", kind)
 
 
 def _log_level(raw: str) -> str:
@@ -228,6 +263,43 @@ class AgentSettings:
     nvml_library: Annotated[
         str, Setting(_text, "Path of libnvidia-ml.so.1; the loader's choice where empty.")
     ] = ""
+    exporters: Annotated[
+        tuple[ExporterAddress, ...],
+        Setting(
+            _exporters,
+            "Exporters on this node to read, comma-separated: addresses such as "
+            "http://127.0.0.1:9400/metrics, each with its kind before it where that is not to be "
+            "found out: auto, dcgm, nvidia_smi, node or all_smi, as in dcgm=http://127.0.0.1:9400.",
+        ),
+    ] = ()
+    exporter_interval_s: Annotated[
+        float, Setting(_seconds, "Cadence at which exporters are read, seconds.")
+    ] = 15.0
+    exporter_deadline_s: Annotated[
+        float, Setting(_seconds, "Seconds for one whole answer of an exporter.")
+    ] = 4.0
+    exporter_first: Annotated[
+        tuple[str, ...],
+        Setting(
+            _names,
+            "Metrics, or patterns such as gpu_*, that are taken from an exporter before a native "
+            "source; the native source comes first elsewhere.",
+        ),
+    ] = ()
+    exporter_token_file: Annotated[
+        Path | None,
+        Setting(_optional_path, "File with the bearer token for exporters; read again on change."),
+    ] = None
+    exporter_ca_file: Annotated[
+        Path | None,
+        Setting(_optional_path, "PEM file of the authorities to trust for exporters over https."),
+    ] = None
+    exporter_cert_file: Annotated[
+        Path | None, Setting(_optional_path, "PEM client certificate for exporters over https.")
+    ] = None
+    exporter_cert_key_file: Annotated[
+        Path | None, Setting(_optional_path, "PEM private key of that certificate.")
+    ] = None
     log_level: Annotated[
         str, Setting(_log_level, "Least severe log line: debug, info, warning, error.")
     ] = "info"
@@ -236,6 +308,11 @@ class AgentSettings:
     def own_node_id(self) -> str:
         """The node's name: as set, else the host name."""
         return self.node_id or socket.gethostname()
+
+    @property
+    def run_folder(self) -> Path:
+        """Where the verdict file lies: what a boot clears."""
+        return self.verdict_file.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +354,38 @@ def _settings() -> dict[str, Setting]:
     return {one.name: hints[one.name].__metadata__[0] for one in fields(AgentSettings)}
 
 
-def read_settings(flags: Mapping[str, str]) -> AgentSettings:
-    """Settings of this process: its environment, overridden by `flags`; see `load_settings`."""
-    return load_settings(os.environ, flags)
+def read_settings(flags: Mapping[str, str], env_file: Path | None = None) -> AgentSettings:
+    """Settings of this process: a file's, its environment's and `flags`; the last one counts.
+
+    Raises:
+        ConfigError: As `load_settings`, or the file cannot be read.
+    """
+    return load_settings({**read_env_file(env_file), **os.environ}, flags)
+
+
+def read_env_file(path: Path | None) -> dict[str, str]:
+    """Variables of a file as systemd's EnvironmentFile= takes it: NAME=VALUE lines, # comments.
+
+    Raises:
+        ConfigError: It cannot be read, or a line is no such line.
+    """
+    if path is None:
+        return {}
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}. Give a readable file of NAME=VALUE lines.") from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line[0] in "#;":
+            continue
+        name, separator, value = line.partition("=")
+        if not separator or not name.strip().isidentifier():
+            raise ConfigError(f"{path}: line {number} is not NAME=VALUE. Mend or remove it.")
+        value = value.strip()
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+        found[name.strip()] = value[1:-1] if quoted else value
+    return found
 
 
 def load_settings(environ: Mapping[str, str], flags: Mapping[str, str]) -> AgentSettings:
@@ -327,12 +433,30 @@ def _checked(settings: AgentSettings) -> AgentSettings:
         raise ConfigError(
             f"{PREFIX}CLIENT_CERT_FILE and {PREFIX}CLIENT_KEY_FILE belong together: set both."
         )
+    _check_exporters(settings)
     if not _NODE_ID.fullmatch(settings.own_node_id):
         raise ConfigError(
             f"{PREFIX}NODE_ID={settings.own_node_id!r}: give 1 to 253 letters, digits, "
             "dots, dashes or underscores, a letter or digit first."
         )
     return settings
+
+
+def _check_exporters(settings: AgentSettings) -> None:
+    if bool(settings.exporter_cert_file) != bool(settings.exporter_cert_key_file):
+        raise ConfigError(
+            f"{PREFIX}EXPORTER_CERT_FILE and {PREFIX}EXPORTER_CERT_KEY_FILE belong together: "
+            "set both."
+        )
+    if settings.exporter_token_file is None:
+        return
+    for exporter in settings.exporters:
+        parts = urlsplit(exporter.url)
+        if parts.scheme == "http" and parts.hostname not in _OWN_HOSTS:
+            raise ConfigError(
+                f"{PREFIX}EXPORTER_TOKEN_FILE: the token would go to {parts.hostname} unprotected; "
+                "use https, or the loopback address."
+            )
 
 
 def _written(value: object) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from gpuwarden_agent.collectors.contract import Emit
-from gpuwarden_wire.events import Event, EventKind, Inventory
+from gpuwarden_agent.collectors.exporter_names import is_exporter
+from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 
 
 class InventoryKeeper:
@@ -26,7 +27,18 @@ class InventoryKeeper:
         emit: Emit,
         recall: Callable[[str], str | None],
         remember: Callable[[str, str], None],
+        also: Iterable[str] = (),
     ) -> None:
+        """Start with what was remembered.
+
+        Args:
+            collectors: Those whose first call is waited for.
+            boot_id: Present boot.
+            emit: Takes the events.
+            recall: Gives a remembered share.
+            remember: Keeps a share.
+            also: Slow collectors, whose first call is not waited for.
+        """
         self._awaited = set(collectors)
         self._boot_id = boot_id
         self._emit = emit
@@ -34,7 +46,7 @@ class InventoryKeeper:
         self._lock = threading.Lock()
         self._shares: dict[str, Inventory] = {}
         self._sent: Inventory | None = None
-        for name in sorted(self._awaited):
+        for name in sorted({*self._awaited, *also}):
             if (text := recall(f"inventory.{name}")) is not None:
                 self._shares[name] = _read(text)
 
@@ -42,7 +54,7 @@ class InventoryKeeper:
     def present(self) -> Inventory:
         """All shares known now."""
         with self._lock:
-            return merge(self._shares.values())
+            return merge(self._shares[name] for name in _ordered(self._shares))
 
     def heard(self, collector: str, share: Inventory | None, now: float) -> None:
         """A call of a collector ended; `share` is None where its devices are unchanged."""
@@ -52,24 +64,41 @@ class InventoryKeeper:
             self._awaited.discard(collector)
             if share is not None:
                 self._shares[collector] = share
-            whole = merge(self._shares[name] for name in sorted(self._shares))
+            whole = merge(self._shares[name] for name in _ordered(self._shares))
             if self._awaited or whole == self._sent:
                 return
             self._sent = whole
         self._emit([_event(whole, self._boot_id, now)])
 
 
+def _ordered(names: Iterable[str]) -> list[str]:
+    """Native collectors first: what they found goes before what an exporter tells of it."""
+    return sorted(names, key=lambda name: (is_exporter(name), name))
+
+
 def merge(shares: Iterable[Inventory]) -> Inventory:
-    """One inventory; each field is filled by one collector only, labels by several."""
+    """One inventory; what several shares have, the first has it."""
     listed = list(shares)
     expected = [share.gpus_expected for share in listed if share.gpus_expected is not None]
     return Inventory(
-        gpus=tuple(gpu for share in listed for gpu in share.gpus),
-        nics=tuple(nic for share in listed for nic in share.nics),
-        disks=tuple(disk for share in listed for disk in share.disks),
+        gpus=_merge_gpus(listed),
+        nics=tuple(dict.fromkeys(nic for share in listed for nic in share.nics)),
+        disks=tuple(dict.fromkeys(disk for share in listed for disk in share.disks)),
         gpus_expected=expected[0] if expected else None,
         labels={name: text for share in listed for name, text in share.labels.items()},
+        jobs=tuple(job for share in listed for job in share.jobs),
     )
+
+
+def _merge_gpus(shares: Sequence[Inventory]) -> tuple[GpuIdentity, ...]:
+    """Each GPU once; an exporter may still name one in whose slot another sits by now."""
+    found: dict[str, GpuIdentity] = {}
+    slots: set[str] = set()
+    for share in shares:
+        new = [gpu for gpu in share.gpus if gpu.gpu_uuid not in found]
+        found.update({gpu.gpu_uuid: gpu for gpu in new if gpu.pci_bus_id not in slots})
+        slots.update(gpu.pci_bus_id for gpu in share.gpus if gpu.pci_bus_id)
+    return tuple(found.values())
 
 
 def _event(inventory: Inventory, boot_id: str, now: float) -> Event:

@@ -14,6 +14,7 @@ from gpuwarden_agent.collectors.kernel_log import KernelLogFollower
 from gpuwarden_agent.config import AgentSettings
 from gpuwarden_agent.identity import read_boot_id
 from gpuwarden_agent.inventory import merge
+from gpuwarden_agent.precedence import SourceOrder, admit_all
 from gpuwarden_agent.sources.nvml import ProbeState
 from gpuwarden_agent.tables import flatten
 from gpuwarden_wire.events import Event
@@ -45,11 +46,13 @@ class Snapshot:
     node_id: str
     boot_id: str
     visits: tuple[Visit, ...]
+    exporter_first: tuple[str, ...] = ()
 
     def readings(self) -> Iterator[tuple[EntityKind, str, str, Reading]]:
-        """(kind, entity, metric, reading) of all collectors."""
-        for visit in self.visits:
-            yield from flatten(visit.harvest.rows if visit.harvest else {})
+        """(kind, entity, metric, reading) of all collectors, each from the source that has it."""
+        rows = {visit.name: visit.harvest.rows for visit in self.visits if visit.harvest}
+        for admitted in admit_all(SourceOrder(rows, self.exporter_first), rows).values():
+            yield from flatten(admitted)
 
     def events(self) -> list[Event]:
         """Events found on the way and in the kernel log."""
@@ -108,7 +111,7 @@ def collect_once(settings: AgentSettings) -> Snapshot:
     for collector, thread in zip(sources.collectors, threads, strict=True):
         if not thread.is_alive():
             collector.close()
-    return Snapshot(settings.own_node_id, boot_id, (*visits, *followed))
+    return Snapshot(settings.own_node_id, boot_id, (*visits, *followed), settings.exporter_first)
 
 
 def _note_nvml(sources: Sources, visits: Sequence[Visit]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
@@ -13,10 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from gpuwarden_agent.collectors.contract import Rows
 from gpuwarden_agent.conditions import ConditionBoard
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import CallRecord, LatestReadings
 from gpuwarden_agent.outbox import Outbox
+from gpuwarden_agent.precedence import SourceOrder, admit_all
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.tables import flatten
 from gpuwarden_agent.transport.tally import DeliveryTally
@@ -40,10 +42,15 @@ _Valued = GaugeMetricFamily | CounterMetricFamily
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentParts:
-    """What /metrics looks at."""
+    """What /metrics looks at; `intervals` are those of the collectors by name, seconds.
+
+    `order` tells of which source a reading is shown that several have.
+    """
 
     node_id: str
     interval_s: float
+    intervals: Mapping[str, float]
+    order: SourceOrder
     latest: LatestReadings
     board: ConditionBoard
     outbox: Outbox
@@ -69,22 +76,27 @@ class AgentMetrics(Collector):
 
     def _readings(self) -> Iterator[Family]:
         families: dict[str, _Valued] = {}
-        for record in self._parts.latest.records().values():
-            if self._is_current(record):
-                self._add_rows(families, record)
+        intervals = self._parts.intervals
+        current = {
+            name: record.rows
+            for name, record in self._parts.latest.records().items()
+            if self._is_current(record, intervals.get(name, self._parts.interval_s))
+        }
+        for rows in admit_all(self._parts.order, current).values():
+            self._add_rows(families, rows)
         yield from families.values()
 
-    def _add_rows(self, families: dict[str, _Valued], record: CallRecord) -> None:
-        for kind, key, name, reading in flatten(record.rows):
+    def _add_rows(self, families: dict[str, _Valued], rows: Mapping[EntityKind, Rows]) -> None:
+        for kind, key, name, reading in flatten(rows):
             if not isinstance(reading, float | int):
                 continue
             if name not in families:
                 families[name] = _family(name, kind)
             families[name].add_metric(self._labels(kind, key), reading)
 
-    def _is_current(self, record: CallRecord) -> bool:
+    def _is_current(self, record: CallRecord, interval_s: float) -> bool:
         age = self._clock() - record.read_at
-        return record.current and age <= _STALE_INTERVALS * max(self._parts.interval_s, 1.0)
+        return record.current and age <= _STALE_INTERVALS * max(interval_s, 1.0)
 
     def _labels(self, kind: EntityKind, key: str) -> list[str]:
         node = self._parts.node_id

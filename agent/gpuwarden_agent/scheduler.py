@@ -16,6 +16,7 @@ from gpuwarden_agent.collectors.contract import (
     Emit,
     EventFollower,
     Harvest,
+    Lingering,
     Notice,
 )
 from gpuwarden_agent.conditions import ConditionBoard
@@ -42,6 +43,10 @@ class HarvestSink(Protocol):
 
     def stuck(self, collector: str, age_s: float, now: float) -> None:
         """A call is past its deadline; told once an interval for as long as it lasts."""
+        ...
+
+    def paused(self, collector: str, now: float) -> None:
+        """No call is made on purpose; told once an interval for as long as it lasts."""
         ...
 
 
@@ -85,6 +90,9 @@ class CollectorLoop:
         self._board = board
         self._clock = clock
         self._stop = threading.Event()
+        self._woken = threading.Event()
+        self._wanted = True
+        self._released = False
         self._running_since: float | None = None
         self._told_stuck_at = 0.0
         self._noticed: set[str] = set()
@@ -105,12 +113,41 @@ class CollectorLoop:
         interval = self.collector.interval_s
         due = time.monotonic()
         while not self._stop.is_set():
-            self._call()
+            if self._wanted:
+                self._released = False
+                self._call()
+            else:
+                self._rest()
             due += interval
             late = time.monotonic() - due
             if late > 0:
                 due += interval * -(-late // interval)  # keep the phase; what was missed is skipped
-            self._stop.wait(max(0.0, due - time.monotonic()))
+            if self._woken.wait(max(0.0, due - time.monotonic())):
+                self._woken.clear()
+                due = time.monotonic()
+
+    def _rest(self) -> None:
+        if not self._released:
+            self.collector.close()
+            self._released = True
+        self._sink.paused(self.collector.name, self._clock())
+
+    def pause(self) -> None:
+        """Make no further call, and release the collector when the call in flight has ended."""
+        self._wanted = False
+        self._woken.set()
+
+    def resume(self) -> None:
+        """Go on at once."""
+        self._wanted = True
+        self._woken.set()
+
+    def held(self) -> str:
+        """While paused: what is not released yet, in words; "" for nothing."""
+        if not self._released and self._thread.is_alive():
+            return f"{self.name}: a call is in flight"
+        held = self.collector.held() if isinstance(self.collector, Lingering) else ""
+        return f"{self.name}: {held}" if held else ""
 
     def _call(self) -> None:
         name = self.collector.name
@@ -160,6 +197,7 @@ class CollectorLoop:
     def stop(self) -> None:
         """Make no further call."""
         self._stop.set()
+        self._woken.set()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the call in flight and release the collector; False where it is stuck."""
@@ -246,11 +284,26 @@ class Scheduler:
     ) -> None:
         # Followers first: what happens from here on is not missed.
         self._loops: tuple[Loop, ...] = (*followers, *collectors)
+        self._collectors = tuple(collectors)
 
     def start(self) -> None:
         """Start all loops."""
         for loop in self._loops:
             loop.start()
+
+    def pause(self) -> None:
+        """Let every collector release what it holds; followers hold no device and go on."""
+        for loop in self._collectors:
+            loop.pause()
+
+    def resume(self) -> None:
+        """Let the collectors go on."""
+        for loop in self._collectors:
+            loop.resume()
+
+    def held(self) -> list[str]:
+        """What paused collectors have not released yet, in words."""
+        return [held for loop in self._collectors if (held := loop.held())]
 
     def supervise(self, stop: threading.Event, also: Callable[[], None]) -> None:
         """Watch over deadlines until `stop` is set; calls `also` on each round."""

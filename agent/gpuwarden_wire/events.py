@@ -121,7 +121,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         entity_kind: Kind of entity it speaks about; NODE where it is not narrower.
         entity: gpu_uuid, nic "device/port" or net interface, disk name, mount point; "" for the
             node itself or a GPU known by `pci_bus_id` only (the server joins it).
-        count: Identical lines merged within 5 s into this event, at least 1.
+        count: Lines merged within 5 s into this event, at least 1: identical ones, and in a storm
+            those of one kind; `attributes.differing` of them had other numbers than `text`.
         family: Kernel-log family (`gpuwarden_kernel_log.Family`), "" for other kinds.
         xid: NVIDIA XID code.
         sxid: NVSwitch SXid code.

@@ -11,6 +11,7 @@ from gpuwarden_agent.collectors.contract import Collector, CollectorError
 from gpuwarden_agent.collectors.host import HostCollector
 from gpuwarden_agent.collectors.seen import FORGET_AFTER_S
 from gpuwarden_agent.collectors.storage import StorageCollector
+from gpuwarden_agent.sources.kernel_clock import ClockState
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Unavailable
 from gpuwarden_wire.registry import METRIC_BY_NAME
@@ -31,11 +32,15 @@ class Clock:
         return self.now
 
 
+def kept_clock() -> ClockState:
+    return ClockState(synchronised=True, offset_s=-0.00025, error_s=0.004)
+
+
 def collectors(node: Path, clock: Clock | None = None) -> list[Collector]:
     proc, sys = node / "proc", node / "sys"
     clock = clock or Clock()
     return [
-        HostCollector(proc, sys, 5.0, 4.0),
+        HostCollector(proc, sys, 5.0, 4.0, kept_clock),
         StorageCollector(proc, sys, 5.0, 4.0, clock),
     ]
 
@@ -72,6 +77,12 @@ def test_host_readings_are_in_base_units(node: Path) -> None:
         "node_processes_blocked": 2,
         "node_pages_out_bytes_total": 2048 * 1024,
         "node_memory_available_bytes": 1900000000 * 1024,
+        "node_memory_total_bytes": 2113527168 * 1024,
+        "node_swap_used_bytes": 262144 * 1024,
+        "node_hung_tasks_total": 3,
+        "node_clock_synchronised": 1.0,
+        "node_clock_offset_seconds": -0.00025,
+        "node_clock_error_seconds": 0.004,
         "node_load1": 12.34,
         "node_uptime_seconds": 86400.50,
         "node_pressure_cpu_seconds_total": pytest.approx(4.623501),
@@ -136,6 +147,8 @@ def test_only_whole_physical_disks_are_read(node: Path) -> None:
         "disk_in_flight": 3,
         "disk_io_seconds_total": pytest.approx(0.943),
         "disk_io_weighted_seconds_total": pytest.approx(2.135),
+        "disk_flushes_completed_total": 15,
+        "disk_flush_seconds_total": 0.04,
     }
 
 
@@ -160,7 +173,7 @@ def test_a_disk_that_vanishes_says_so_for_an_hour_and_leaves_the_inventory(node:
     harvest = storage.collect(5.0)
     gone = harvest.rows[EntityKind.DISK]["nvme0n1"]
     assert set(gone.values()) == {Unavailable("no_such_device")}
-    assert len(gone) == 9
+    assert len(gone) == 11
     assert harvest.inventory is not None
     assert harvest.inventory.disks == ("sda",)
     clock.now = FORGET_AFTER_S + 1

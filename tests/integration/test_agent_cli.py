@@ -83,7 +83,12 @@ def test_once_prints_all_readings_with_units_or_reasons(roots: list[str], once_j
     assert {one["name"]: one["outcome"] for one in answer["collectors"]} == {
         "host": "ok",
         "storage": "ok",
-        "nic": "ok",
+        "mounts": "ok",
+        "smart": "ok",
+        "rdma": "ok",
+        "net": "ok",
+        "ethtool": "ok",
+        "hardware_errors": "ok",
         "kernel_log": "ok",
     }
     assert answer["inventory"]["disks"] == ["nvme0n1", "sda"]
@@ -114,7 +119,12 @@ def test_once_goes_on_where_a_source_is_missing(
     assert outcomes == {
         "host": "procfs_unreadable",
         "storage": "no_such_file",
-        "nic": "",
+        "mounts": "no_such_file",
+        "smart": "",
+        "rdma": "",
+        "net": "",
+        "ethtool": "",
+        "hardware_errors": "",
         "kernel_log": "no_such_file",
     }
     assert all(one["mend"] for one in answer["collectors"] if one["reason"])
@@ -137,8 +147,8 @@ def test_once_reads_this_machine_without_any_setting(once_json: Once) -> None:
 def test_the_environment_is_read_and_a_flag_wins(roots: list[str], once_json: Once) -> None:
     environ = {f"{PREFIX}NVML": "off", f"{PREFIX}COLLECTORS": "host"}
     assert [c["name"] for c in once_json(*roots, **environ)["collectors"]] == ["host"]
-    answer = once_json("--collectors=host,nic", *roots, **environ)
-    assert [c["name"] for c in answer["collectors"]] == ["host", "nic"]
+    answer = once_json("--collectors=host,net", *roots, **environ)
+    assert [c["name"] for c in answer["collectors"]] == ["host", "net"]
 
 
 def test_version() -> None:

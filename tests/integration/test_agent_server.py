@@ -146,3 +146,35 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+@pytest.mark.serial
+def test_the_job_of_a_gpus_process_is_shown_at_the_server_and_nothing_else_of_it(
+    tmp_path: Path,
+) -> None:
+    environ = {"TORCHELASTIC_RUN_ID": "llm-7b", "API_TOKEN": "hush-hush"}
+    with (
+        running_server(make_settings(tmp_path)) as server,
+        subprocess.Popen(["/bin/sleep", "600"], env=environ) as job,
+    ):
+        agent = AgentProcess(tmp_path, server.url, server.mint("agent", "node-1"))
+        gpu = agent.scenario.node.gpu(2)
+        agent.scenario.change(lambda _: gpu.pids.append(job.pid))
+        try:
+            with agent:
+                wait_for(
+                    lambda: (
+                        _jobs(server, gpu.uuid) == [{"kind": "torchrun", "id": "llm-7b"}] or None
+                    ),
+                    what="the job at its GPU",
+                )
+                assert _jobs(server, agent.scenario.node.gpu(3).uuid) == []
+                assert "hush-hush" not in str(stored(server))
+        finally:
+            job.kill()
+
+
+def _jobs(server: Running, gpu_uuid: str) -> list[dict[str, str]]:
+    found = [gpu for gpu in get(server, "/v1/gpus")["items"] if gpu["gpu_uuid"] == gpu_uuid]
+    jobs: list[dict[str, str]] = found[0]["jobs"] if found else []
+    return jobs

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpuwarden_agent.collectors import (
     checks,
     ethtool,
     hardware_errors,
     host,
+    jobs,
     kernel_log,
+    mounts,
     net,
     rdma,
+    smart,
     storage,
 )
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, EventFollower
+from gpuwarden_agent.collectors.exporter import build_exporters
 from gpuwarden_agent.collectors.nvml import NvmlCollector, NvmlXidFollower
 
 CollectorFactory = Callable[[CollectorContext], Collector | None]
+CollectorsFactory = Callable[[CollectorContext], Sequence[Collector]]
 FollowerFactory = Callable[[CollectorContext], EventFollower | None]
 
 
@@ -37,14 +42,20 @@ def _nvml_xid(context: CollectorContext) -> EventFollower | None:
 COLLECTORS: tuple[CollectorFactory, ...] = (
     host.build,
     storage.build,
+    mounts.build,
+    smart.build,
     rdma.build,
     net.build,
     ethtool.build,
     hardware_errors.build,
     _nvml,
+    jobs.build,
     checks.build,
 )
 """Makers of collectors; None where the settings switch one off. A new collector adds its line."""
+
+COLLECTOR_GROUPS: tuple[CollectorsFactory, ...] = (build_exporters,)
+"""Makers of as many collectors as the settings name."""
 
 FOLLOWERS: tuple[FollowerFactory, ...] = (kernel_log.build, _nvml_xid)
 """Makers of followers, likewise."""

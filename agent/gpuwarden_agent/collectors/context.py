@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +11,9 @@ from gpuwarden_agent.config import AgentSettings
 from gpuwarden_agent.sources.nvml import NvmlProbe, NvmlSettings
 from gpuwarden_wire.acknowledgement import NodeVerdict
 from gpuwarden_wire.events import GpuIdentity
+
+KnownXids = Callable[[], Mapping[tuple[str, int, str], tuple[int, float]]]
+"""XIDs told so far: (gpu_uuid or "pci:ADDRESS", code, source) to count and epoch seconds."""
 
 
 class Unheard:
@@ -37,6 +40,7 @@ class CollectorContext:
         conditions: Where a collector tells own trouble of its parts.
         verdict: What the server said last about this node, None before it said anything.
         keeps_state: False where nothing may be remembered, as in a single look.
+        known_xids: XIDs that the agent has told since it started.
     """
 
     settings: AgentSettings
@@ -48,6 +52,7 @@ class CollectorContext:
     conditions: Conditions = field(default_factory=Unheard)
     verdict: Callable[[], NodeVerdict | None] = lambda: None
     keeps_state: bool = True
+    known_xids: KnownXids = dict
 
     @property
     def nvml_settings(self) -> NvmlSettings:

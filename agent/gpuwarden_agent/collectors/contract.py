@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event as StopFlag
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gpuwarden_wire.events import Event, Inventory
 from gpuwarden_wire.metrics import EntityKind
@@ -121,7 +121,16 @@ class Collector(Protocol):
         ...
 
     def close(self) -> None:
-        """Release every handle."""
+        """Release every handle; a later `collect` takes them anew."""
+        ...
+
+
+@runtime_checkable
+class Lingering(Protocol):
+    """A collector whose handles may outlast `close`."""
+
+    def held(self) -> str:
+        """After `close`: what is not released yet, in words; "" for nothing."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,16 @@ _log = structlog.get_logger("kernel_log")
 
 _WAIT_S = 0.2
 _SAVE_EVERY_S = 5.0
+_DUE_EVERY_S = 0.5
+"""Between two looks for merged repeats: each costs a commit of all that are still awaited."""
+
+_LOST_EVERY_S = 5.0
+"""While the ring overflows, lines are lost at every read; that is told once so often."""
+
+_SPRINT_S = 1.0
+"""A flood is read at full speed for this long, then at half: reading holds the interpreter, which
+the other collectors need too. A ring of the kernel is read whole in less."""
+
 _DRIVER_VERSION_EVERY_S = 60.0
 _TEXT_CHARACTERS = 1000
 
@@ -94,6 +105,7 @@ class KernelLogFollower:
         self._merger = RepeatMerger()
         self._context = LineContext()
         self._context_until = 0.0
+        self._lost_told_at = -math.inf
 
     def follow(self, emit: Emit, stop: StopFlag) -> None:
         """Hand over events until `stop` is set.
@@ -114,6 +126,7 @@ class KernelLogFollower:
             ) from error
         finally:
             self._keep(reader, self._merger.rest(), emit)
+            self._tell_lost(reader, emit, math.inf)
             reader.close()
 
     def read_present(self, patience_s: float) -> list[Event]:
@@ -142,19 +155,25 @@ class KernelLogFollower:
 
     def _run(self, reader: LineReader, kept: Sequence[Event], emit: Emit, stop: StopFlag) -> None:
         self._keep(reader, kept, emit)
-        saved_at = time.monotonic()
+        saved_at = due_at = time.monotonic()
+        busy_s = 0.0
         while not stop.is_set():
             lines = reader.read(_WAIT_S)
             now = time.monotonic()
             events = [one for line in lines for one in self._take(line, now)]
-            events += self._merger.due(now)
+            if now >= due_at:
+                events += self._merger.due(now)
+                due_at = now + _DUE_EVERY_S
             settles = reader.caught_up and not self._settled
             self._settled = self._settled or settles
             if events or settles or (lines and now - saved_at >= _SAVE_EVERY_S):
                 self._keep(reader, events, emit)
                 saved_at = now
-            if lost := reader.take_lost():
-                self._tell_lost(lost, emit)
+            self._tell_lost(reader, emit, now)
+            took_s = time.monotonic() - now
+            busy_s = busy_s + took_s if lines else 0.0
+            if busy_s > _SPRINT_S:
+                stop.wait(took_s)
 
     def _open(self, position: Position | None) -> LineReader:
         mark = position.mark if position and position.path == str(self._path) else None
@@ -238,14 +257,18 @@ class KernelLogFollower:
             attributes=_attributes(line, found),
         )
 
-    def _tell_lost(self, lost: int, emit: Emit) -> None:
-        now = self._clock()
+    def _tell_lost(self, reader: LineReader, emit: Emit, now: float) -> None:
+        """Tell what the ring lost, at most once in a while; monotonic seconds."""
+        if now - self._lost_told_at < _LOST_EVERY_S or not (lost := reader.take_lost()):
+            return
+        self._lost_told_at = now
+        at = self._clock()
         _log.warning("kernel_lines_lost", lines=lost, why="overwritten in the ring before we read")
         mend = "Raise log_buf_len on the kernel's command line if this comes often."
         emit(
             [
-                trouble_event(self.name, "kmsg_overrun", mend, self._boot_id, now, lines_lost=lost),
-                recovered_event(self.name, self._boot_id, now),
+                trouble_event(self.name, "kmsg_overrun", mend, self._boot_id, at, lines_lost=lost),
+                recovered_event(self.name, self._boot_id, at),
             ]
         )
 

@@ -127,6 +127,10 @@ class NvmlCollector:
         self._probe.close()
         self._pci.close()
 
+    def held(self) -> str:
+        """The child that has not ended yet, in words; "" where there is none."""
+        return self._probe.held()
+
     def _raise_own_trouble(self, poll: Poll, on_pci: Reading) -> None:
         condition = poll.condition
         match condition.state:

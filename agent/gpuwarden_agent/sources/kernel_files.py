@@ -88,7 +88,7 @@ def parse_number(text: str) -> Reading:
     return value
 
 
-def list_names(folder: Path) -> list[str]:
+def list_names(folder: Path | str) -> list[str]:
     """Sorted names in a folder; empty where the folder is not there.
 
     Raises:

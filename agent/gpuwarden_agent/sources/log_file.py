@@ -15,6 +15,9 @@ from gpuwarden_wire.events import Backlog
 _POLL_S = 0.04
 """Between two looks at the file; the longest that a fresh line waits."""
 
+_OVERTIME_S = 0.5
+"""How long a read goes on beyond its time through bytes that hold no line's end."""
+
 _POLLS_A_LOOK = 6
 _CHUNK_BYTES = 65_536
 _HEAD_BYTES = 256
@@ -102,6 +105,8 @@ class LogFileReader:
             if lines:
                 return lines
             if lines is None and not self._await_growth(deadline):
+                return []
+            if time.monotonic() >= deadline + _OVERTIME_S:
                 return []
 
     def _await_growth(self, deadline: float) -> bool:

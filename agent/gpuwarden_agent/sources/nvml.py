@@ -142,5 +142,12 @@ class NvmlProbe(Protocol):
         ...
 
     def close(self) -> None:
-        """Ask the child to end. A child inside a call is left alone; it ends when the call does."""
+        """Ask the child to end. A child inside a call is left alone; it ends when the call does.
+
+        A later poll starts a new child, once the old one has ended.
+        """
+        ...
+
+    def held(self) -> str:
+        """The child that has not ended yet, in words; "" where there is none."""
         ...

@@ -101,6 +101,7 @@ class NvmlProbeProcess:
         deadline = monotonic() + self._settings.call_deadline_s
         mine = 0
         with self._changed:
+            self._closed = False
             self._start_where_due()
             while (child := self._child) is not None and not child.ended:
                 if mine and child.answer is not None and child.answer.number == mine:
@@ -156,6 +157,18 @@ class NvmlProbeProcess:
             stuck = self._condition_of(child).state is ProbeState.STUCK
             self._ask_to_end(child)
             self._changed.wait_for(lambda: child.ended, 0.0 if stuck else _END_PATIENCE_S)
+
+    def held(self) -> str:
+        """The child that has not ended yet, in words; "" where there is none."""
+        with self._changed:
+            child = self._child
+            if child is None or child.ended:
+                return ""
+            condition = self._condition_of(child)
+            doing = (
+                f"in {condition.call} for {condition.call_age_s:.0f} s" if condition.call else ""
+            )
+            return f"NVML child {child.process.pid} {doing or 'is about to end'}"
 
     # Everything below runs with the lock held, `_follow` and `_take` excepted.
 

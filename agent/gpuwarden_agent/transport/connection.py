@@ -39,11 +39,13 @@ class Answer:
         status_code: HTTP status.
         retry_after: Retry-After header, "" where there is none.
         body: At most 4 MiB of it.
+        date: Date header, "" where there is none.
     """
 
     status_code: int
     retry_after: str
     body: bytes
+    date: str = ""
 
 
 def tls_context(
@@ -109,9 +111,20 @@ class ServerConnection:
         Raises:
             ConnectionFailed: No complete answer came in time; the connection is closed.
         """
+        return self._ask("POST", path, body, headers)
+
+    def get(self, path: str, headers: dict[str, str]) -> Answer:
+        """Ask and read the answer.
+
+        Raises:
+            ConnectionFailed: No complete answer came in time; the connection is closed.
+        """
+        return self._ask("GET", path, None, headers)
+
+    def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         reused, self._used = self._used, True
         try:
-            self._http.request("POST", self._path + path, body=body, headers=headers)
+            self._http.request(method, self._path + path, body=body, headers=headers)
             response = self._http.getresponse()
             content = response.read(_MAX_ANSWER_BYTES)
             if not response.isclosed():
@@ -121,7 +134,8 @@ class ServerConnection:
             raise ConnectionFailed(
                 f"no answer from {self.url}: {error!r}", reused=reused
             ) from error
-        return Answer(response.status, response.getheader("Retry-After") or "", content)
+        header = response.getheader
+        return Answer(response.status, header("Retry-After") or "", content, header("Date") or "")
 
     def abort(self) -> None:
         """Break off a post that another thread waits in."""

@@ -8,6 +8,7 @@ from gpuwarden_agent.collection import Collection
 from gpuwarden_agent.collectors.contract import Harvest
 from gpuwarden_agent.inventory import InventoryKeeper, merge
 from gpuwarden_agent.latest import LatestReadings
+from gpuwarden_agent.precedence import Precedence, SourceOrder
 from gpuwarden_agent.sealing import Sealer
 from gpuwarden_agent.tables import TableMaker, schema_of
 from gpuwarden_wire.batches import MissingKind, Table
@@ -39,7 +40,10 @@ class Rig:
         inventory = InventoryKeeper(
             names, BOOT, self.events.extend, self.facts.get, self.facts.__setitem__
         )
-        self.collection = Collection(self.latest, self.sealer, inventory, self.events.extend)
+        precedence = Precedence(SourceOrder(names), dict.fromkeys(names, interval_s))
+        self.collection = Collection(
+            self.latest, self.sealer, inventory, self.events.extend, precedence
+        )
         self.sealer.start()
 
     def wait(self, batches: int) -> None:
@@ -185,3 +189,42 @@ def test_rows_without_any_reading_make_no_table() -> None:
     assert TableMaker().tables("nic", {EntityKind.NIC: {}}, 1.0) == []
     rows = {EntityKind.NIC: {"eth0": {"nic_carrier": Unavailable("io_error")}}}
     assert len(TableMaker().tables("nic", rows, 1.0)) == 1
+
+
+POWER = {EntityKind.GPU: {"GPU-a": {"gpu_power_watts": 300.0}}}
+
+
+def test_what_a_native_source_has_is_not_sent_of_an_exporter_too() -> None:
+    rig = Rig("nvml", "exporter_9400", interval_s=60)
+    rig.collection.took("nvml", Harvest(rows=POWER), 1000.0, 0.1)
+    rig.collection.took("exporter_9400", Harvest(rows=POWER), 1000.1, 0.1)
+    rig.wait(1)
+    tables, _ = rig.sealed.batches[0]
+    assert len(tables) == 1
+
+
+def test_an_exporter_stands_in_as_soon_as_the_native_source_fails() -> None:
+    rig = Rig("nvml", "exporter_9400", interval_s=60)
+    rig.collection.took("nvml", Harvest(rows=POWER), 1000.0, 0.1)
+    rig.collection.failed("nvml", "nvml_child_exited", 1005.0, 0.1)
+    rig.collection.took("exporter_9400", Harvest(rows=POWER), 1005.1, 0.1)
+    rig.wait(1)
+    table = rig.sealed.batches[0][0][-1]
+    assert (table.entities, table.missing) == (("GPU-a",), ())
+
+
+A, B = (
+    GpuIdentity(gpu_uuid=f"GPU-{name}", pci_bus_id=f"0000:{bus}:00.0")
+    for name, bus in (("a", "1b"), ("b", "43"))
+)
+
+
+def test_gpus_of_several_sources_stand_once_in_the_inventory_natives_first() -> None:
+    named = GpuIdentity(gpu_uuid="GPU-a", pci_bus_id="0000:1b:00.0", model="H100")
+    replaced = GpuIdentity(gpu_uuid="GPU-old", pci_bus_id="0000:43:00.0")
+    rig = Rig("nvml", "exporter_9400", interval_s=60)
+    rig.collection.took("exporter_9400", Harvest(inventory=Inventory(gpus=(A, replaced))), 1.0, 0.1)
+    rig.collection.took("nvml", Harvest(inventory=Inventory(gpus=(named, B))), 2.0, 0.1)
+    inventory = rig.events[-1].inventory
+    assert inventory is not None
+    assert inventory.gpus == (named, B)

@@ -9,6 +9,7 @@ from gpuwarden_agent.config import (
     PREFIX,
     AgentSettings,
     ConfigError,
+    ExporterAddress,
     load_settings,
     setting_docs,
 )
@@ -43,6 +44,10 @@ BAD_VALUES = [
     ("LOG_LEVEL", "loud", "debug, info"),
     ("SPOOL_FOLDER", " ", "give a path"),
     ("CLIENT_CERT_FILE", "/etc/c.pem", "belong together"),
+    ("EXPORTERS", "gpu=http://127.0.0.1:9400", "auto, dcgm, nvidia_smi, node, all_smi"),
+    ("EXPORTERS", "127.0.0.1:9400", "https://"),
+    ("EXPORTERS", "dcgm=", "dcgm=http://"),
+    ("EXPORTER_CERT_FILE", "/etc/c.pem", "belong together"),
 ]
 
 
@@ -54,6 +59,23 @@ def test_a_value_that_cannot_be_used_is_named_with_the_mend(
         load_settings({PREFIX + name: value}, {})
     assert message in str(caught.value)
     assert name in str(caught.value)
+
+
+def test_exporters_with_and_without_kind_and_path() -> None:
+    text = "http://127.0.0.1:9400, node=https://localhost:9100/metrics,http://[::1]:9835/m?a=b"
+    settings = load_settings({f"{PREFIX}EXPORTERS": text}, {})
+    assert settings.exporters == (
+        ExporterAddress("http://127.0.0.1:9400/metrics"),
+        ExporterAddress("https://localhost:9100/metrics", "node"),
+        ExporterAddress("http://[::1]:9835/m?a=b"),
+    )
+
+
+def test_a_token_does_not_leave_the_node_unprotected() -> None:
+    token = {f"{PREFIX}EXPORTER_TOKEN_FILE": "/t"}
+    load_settings(token | {f"{PREFIX}EXPORTERS": "http://127.0.0.1:9400,https://other:9400"}, {})
+    with pytest.raises(ConfigError, match="other unprotected"):
+        load_settings(token | {f"{PREFIX}EXPORTERS": "http://other:9400"}, {})
 
 
 def test_a_misspelt_variable_is_not_ignored() -> None:

@@ -1,81 +1,25 @@
 from __future__ import annotations
 
-import resource
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gpuwarden_agent.collectors.contract import CollectorError
 from gpuwarden_agent.collectors.kernel_dating import LineDating
 from gpuwarden_agent.collectors.kernel_entities import disk_entity, nic_entity
-from gpuwarden_agent.collectors.kernel_log import KernelLogFollower, Position
-from gpuwarden_agent.collectors.kernel_merge import MAX_OPEN, WINDOW_S, RepeatMerger
+from gpuwarden_agent.collectors.kernel_log import KernelLogFollower
+from gpuwarden_agent.collectors.kernel_merge import RepeatMerger
 from gpuwarden_agent.sources.kernel_lines import KernelLine
 from gpuwarden_wire.events import Backlog, Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.agent import BOOT, XID_79, event
+from tests.builders.following import BOOTED, STARTED, Positions, Running, append, position_of
 from tests.fakes.waiting import wait_for
 
-STARTED = 1_700_000_000.0
-BOOTED = STARTED - 3600.0
 NEXT_BOOT = BOOT[:-1] + "2"
-
-
-class Positions:
-    """A position store that keeps everything, and can lose what a crash would."""
-
-    def __init__(self) -> None:
-        self.content: bytes | None = None
-        self.events: list[Event] = []
-
-    def load_position(self, follower: str) -> bytes | None:
-        return self.content
-
-    def commit_position(self, follower: str, position: bytes, events: Sequence[Event]) -> None:
-        self.content = position
-        self.events += events
-
-
-class Running:
-    """A follower in a thread."""
-
-    def __init__(self, path: Path, positions: Positions, boot_id: str = BOOT) -> None:
-        self.positions = positions
-        self.emitted: list[Event] = []
-        self._stop = threading.Event()
-        self.follower = KernelLogFollower(
-            path,
-            path.parent / "sys",
-            boot_id,
-            STARTED,
-            positions,
-            1_000_000,
-            booted_at=BOOTED,
-        )
-        self._thread = threading.Thread(
-            target=self.follower.follow, args=(self.emitted.extend, self._stop), daemon=True
-        )
-
-    def __enter__(self) -> Running:
-        self._thread.start()
-        wait_for(lambda: self.positions.content)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(5)
-        assert not self._thread.is_alive()
-
-    def all(self) -> list[Event]:
-        return [*self.emitted, *self.positions.events]
-
-    def until(self, enough: Callable[[list[Event]], bool]) -> list[Event]:
-        wait_for(lambda: enough(self.positions.events), what=str(self.positions.events)[-500:])
-        return self.positions.events
 
 
 @pytest.fixture
@@ -83,11 +27,6 @@ def path(tmp_path: Path) -> Path:
     found = tmp_path / "kern.log"
     found.write_text("")
     return found
-
-
-def append(path: Path, *lines: str) -> None:
-    with path.open("a") as file:
-        file.write("".join(line + "\n" for line in lines))
 
 
 def test_a_line_becomes_an_event_with_all_that_it_says(path: Path) -> None:
@@ -183,7 +122,7 @@ def test_after_a_reboot_only_what_the_new_boot_wrote_is_news(path: Path) -> None
     banner = "Jun 14 15:16:01 node kernel: [    0.000000] Linux version 6.8.0-41-generic (x)"
     append(path, XID_79, banner, XID_79.replace("3b", "3c"))
     with Running(path, positions, NEXT_BOOT) as run:
-        wait_for(lambda: _position(positions).boot_id == NEXT_BOOT)
+        wait_for(lambda: position_of(positions).boot_id == NEXT_BOOT)
     found = run.all()
     assert [(e.pci_bus_id, e.backlog) for e in found] == [
         ("0000:3b:00.0", Backlog.OLDER_BOOT),
@@ -196,7 +135,7 @@ def test_repeats_that_were_counted_in_an_older_boot_are_of_that_boot(path: Path)
     positions, crashed = Positions(), Positions()
     with Running(path, positions) as run:
         append(path, *[XID_79] * 3)
-        wait_for(lambda: _pending(run) == 2)
+        wait_for(lambda: run.pending() == 2)
         crashed.content = positions.content
     with Running(path, crashed, NEXT_BOOT) as run:
         wait_for(run.all)
@@ -274,30 +213,6 @@ def test_the_driver_version_comes_from_sysfs(path: Path, tmp_path: Path) -> None
     assert follower._context.driver_version == "570.124.06"
 
 
-def test_a_storm_of_100_000_lines_keeps_every_kind_within_bounded_memory(path: Path) -> None:
-    storm = [XID_79] * 99_000
-    for number in range(1_000):
-        storm[number * 99] = XID_79.replace("GPU has", f"GPU {number} has")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with Running(path, Positions()) as run:
-        append(path, *storm)
-        kinds = [f"GPU {number} has" for number in range(1_000)]
-        run.until(lambda events: sum(e.count for e in events) + _pending(run) >= 99_000)
-    texts = {e.text for e in run.positions.events}
-    assert all(any(kind in text for text in texts) for kind in kinds[::50])
-    assert len(texts) == 1_001
-    assert sum(e.count for e in run.positions.events) == 99_000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000  # KiB
-
-
-def _position(positions: Positions) -> Position:
-    return msgspec.json.decode(positions.content or b"", type=Position)
-
-
-def _pending(run: Running) -> int:
-    return sum(e.count for e in _position(run.positions).pending)
-
-
 def test_a_missing_log_says_what_to_do(tmp_path: Path) -> None:
     follower = KernelLogFollower(
         tmp_path / "none", tmp_path, BOOT, 0.0, Positions(), 1_000_000, booted_at=None
@@ -327,43 +242,9 @@ def test_lines_name_ports_and_disks_as_the_wire_does() -> None:
     assert disk_entity("sdaa") == "sdaa"
 
 
-class TestRepeatMerger:
-    def test_a_window_closes_after_five_seconds(self) -> None:
-        merger = RepeatMerger()
-        assert merger.take(_at(0, "a"), 0.0) == [_at(0, "a")]
-        assert merger.take(_at(1, "a"), 1.0) == []
-        assert merger.due(4.9) == []
-        assert [(e.id, e.count) for e in merger.due(WINDOW_S)] == [(_at(1, "a").id, 1)]
-        assert merger.due(100.0) == []
-
-    def test_a_repeat_after_the_window_is_an_event_of_its_own(self) -> None:
-        merger = RepeatMerger()
-        merger.take(_at(0, "a"), 0.0)
-        merger.take(_at(1, "a"), 0.0)
-        out = merger.take(_at(6, "a"), 0.0)  # a backlog: read at once, written 6 s later
-        assert [(e.id, e.count) for e in out] == [(_at(1, "a").id, 1), (_at(6, "a").id, 1)]
-
-    def test_messages_differ_by_address_text_and_code(self) -> None:
-        merger = RepeatMerger()
-        kinds = [
-            _at(0, "a"),
-            _at(1, "b"),
-            _at(2, "a", xid=79),
-            _at(3, "a", xid=48),
-            _at(4, "a", pci_bus_id="0000:3b:00.0"),
-            _at(5, "a", attributes={"unproven": True}),  # forged: the kernel's own goes out too
-        ]
-        assert [e for kind in kinds for e in merger.take(kind, 0.0)] == kinds
-
-    def test_too_many_open_windows_close_the_oldest_and_lose_no_count(self) -> None:
-        merger = RepeatMerger()
-        out = [*merger.take(_at(0, "first"), 0.0), *merger.take(_at(1, "first"), 0.0)]
-        for number in range(MAX_OPEN + 5):
-            out += merger.take(_at(2, f"other {number}"), 0.0)
-        out += merger.rest()
-        assert sum(e.count for e in out) == MAX_OPEN + 7
-        assert merger.pending() == ()
-
-
-def _at(second: int, text: str, **fields: object) -> Event:
-    return event(second, text=text, family="xid", **fields)
+def test_the_kernels_own_words_are_not_merged_into_words_that_anybody_may_write() -> None:
+    merger = RepeatMerger()
+    forged = event(0, text="a", family="xid", attributes={"unproven": True})
+    own = event(1, text="a", family="xid")
+    assert merger.take(forged, 0.0) == [forged]
+    assert merger.take(own, 0.0) == [own]

@@ -30,6 +30,9 @@ class Told:
     def stuck(self, collector: str, age_s: float, now: float) -> None:
         self.calls.append((collector, "stuck"))
 
+    def paused(self, collector: str, now: float) -> None:
+        self.calls.append((collector, "paused"))
+
     def count(self, collector: str, what: str) -> int:
         return self.calls.count((collector, what))
 
@@ -197,3 +200,66 @@ def test_a_follower_starts_again_later_each_time_and_recovery_is_told_once() -> 
     assert told.kinds("follower") == [EventKind.COLLECTOR_TROUBLE, EventKind.COLLECTOR_RECOVERED]
     stop.set()
     assert scheduler.stop(1.0) == []
+
+
+def test_paused_it_calls_nobody_closes_each_and_says_so_until_it_goes_on() -> None:
+    one, other = Scripted("one", nothing), Scripted("other", nothing)
+    rig = Rig(one, other)
+    with rig as told:
+        wait_for(lambda: told.count("one", "took") and told.count("other", "took"))
+        rig.scheduler.pause()
+        wait_for(lambda: not rig.scheduler.held())
+        assert one.closed
+        assert other.closed
+        calls = len(one.began), len(other.began)
+        wait_for(lambda: told.count("one", "paused") >= 3)
+        assert (len(one.began), len(other.began)) == calls
+        one.closed = False
+        rig.scheduler.resume()
+        wait_for(lambda: len(one.began) > calls[0] and len(other.began) > calls[1])
+        assert not one.closed
+    assert told.events == []  # neither is trouble of a collector
+
+
+def test_a_call_in_flight_is_waited_for_before_its_collector_is_closed() -> None:
+    free = threading.Event()
+    slow = Scripted("slow", lambda: free.wait(30))
+    rig = Rig(slow, Scripted("sound", nothing))
+    with rig as told:
+        wait_for(lambda: slow.began)
+        rig.scheduler.pause()
+        wait_for(lambda: rig.scheduler.held() == ["slow: a call is in flight"])
+        wait_for(lambda: told.count("sound", "paused") >= 2)
+        assert not slow.closed
+        free.set()
+        wait_for(lambda: slow.closed)
+        wait_for(lambda: rig.scheduler.held() == [])
+
+
+def test_paused_before_the_start_it_calls_nobody() -> None:
+    one = Scripted("one", nothing)
+    rig = Rig(one)
+    rig.scheduler.pause()
+    with rig as told:
+        wait_for(lambda: told.count("one", "paused") >= 2)
+    assert one.began == []
+
+
+class HeldBack(Scripted):
+    """A collector whose handles outlast its close."""
+
+    left = "child 42 in nvmlInit for 7 s"
+
+    def held(self) -> str:
+        return self.left
+
+
+def test_what_a_collector_still_holds_after_its_close_is_told() -> None:
+    one = HeldBack("nvml", nothing)
+    rig = Rig(one)
+    rig.scheduler.pause()
+    with rig as told:
+        wait_for(lambda: told.count("nvml", "paused"))
+        assert rig.scheduler.held() == ["nvml: child 42 in nvmlInit for 7 s"]
+        one.left = ""
+        assert rig.scheduler.held() == []

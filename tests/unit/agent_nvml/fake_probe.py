@@ -55,3 +55,6 @@ class FakeProbe:
 
     def close(self) -> None:
         self.closed = True
+
+    def held(self) -> str:
+        return ""

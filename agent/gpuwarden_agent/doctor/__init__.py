@@ -1,0 +1,1 @@
+"""`gpuwarden-agent doctor`: what is readable, what is not and why, and the mend."""
