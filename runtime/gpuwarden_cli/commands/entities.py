@@ -18,6 +18,8 @@ from gpuwarden_wire.acknowledgement import Usable
 Entity = Annotated[
     str, typer.Argument(help="GPU-UUID, NODE:INDEX (a GPU by its index), or a node's name.")
 ]
+_OUT_ITSELF = frozenset({"excluded", "draining", "in_repair"})
+"""States in which the node's GPUs are out for its own sake."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -124,12 +126,21 @@ def _node_row(node: NodeRecord) -> tuple[str | int, ...]:
         node.node_id,
         node.pool,
         node.usable,
-        node.state,
+        _state(node),
         gpus,
         node.open_incidents,
         age(node.last_seen_at),
         _remark(node),
     )
+
+
+def _state(node: NodeRecord) -> str:
+    """The node's own state; beside it how many of its GPUs are why it may not be used."""
+    out = sum(gpu.usable is Usable.NO for gpu in node.gpus)
+    if not out or node.state in _OUT_ITSELF:
+        return node.state
+    excluded = f"{out} of {len(node.gpus)} GPUs excluded"
+    return excluded if node.state == "healthy" else f"{node.state}, {excluded}"
 
 
 def _remark(node: NodeRecord) -> str:
