@@ -73,7 +73,7 @@ class EntityCase:
         risk: Latest risk, None where not scored.
         pins: Pins on it.
         acquittals: Acquittals on it.
-        storms: Incident ids that are an application's storm (`find_storms`).
+        storms: Incident ids that are a program's storm, or their node's driver's (`find_storms`).
         hold: Whether its decisions are held as they are, because more events of its node wait.
     """
 
