@@ -175,6 +175,7 @@ def test_acting_on_incidents_and_decisions(
         ("decisions", "approve", "dec-1"): "/v1/decisions/dec-1/approve",
         ("repair", GPU): f"/v1/gpus/{GPU}/repair",
         ("repair", "gpu-0001"): "/v1/nodes/gpu-0001/repair",
+        ("nodes", "retire", "gpu-0001"): "/v1/nodes/gpu-0001/retire",
     }
     for words, path in paths.items():
         api.answers["POST", path] = {}

@@ -25,7 +25,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def register(app: typer.Typer) -> None:
     """Put the sub-commands into the app."""
-    app.command()(nodes)
+    group = typer.Typer(help="The nodes: list them, or take one out of the fleet.")
+    group.callback(invoke_without_command=True)(nodes)
+    group.command("retire")(retire)
+    app.add_typer(group, name="nodes")
     app.command()(why)
     app.command()(repair)
 
@@ -35,7 +38,9 @@ def nodes(
     as_json: AsJson = False,
     usable: Annotated[Usable | None, typer.Option(help="Only nodes with this verdict.")] = None,
 ) -> None:
-    """List the nodes with their verdict, GPUs and open incidents."""
+    """List the nodes with their verdict, GPUs and open incidents; or act on one."""
+    if context.invoked_subcommand is not None:
+        return
     with open_client(context) as client:
         found = [node for node in client.all_nodes() if usable in (None, node.usable)]
     if as_json:
@@ -43,6 +48,17 @@ def nodes(
         return
     columns = ("NODE", "POOL", "USABLE", "STATE", "GPUS", "INCIDENTS", "SEEN", "REMARK")
     print_table(columns, map(_node_row, found), "no node has reported yet")
+
+
+def retire(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="A node that is switched off for good.")],
+    reason: Annotated[str, typer.Option(help="Why, for the record.")],
+) -> None:
+    """Take a silent node out of the fleet: it counts nowhere, and its exclusions end."""
+    with open_client(context) as client:
+        client.retire_node(node, reason)
+    print(f"{node} is retired; it comes back by itself when its agent sends again")
 
 
 def why(

@@ -151,7 +151,8 @@ def pool_loads(
     Args:
         document: Policy.
         decisions: All decisions in force (others are left out).
-        gpu_nodes: Nodes that have GPUs; nodes without never count.
+        gpu_nodes: Nodes that have GPUs and belong to the fleet; others never count, excluded or
+            silent.
         silent_nodes: Nodes not heard of; many of them open the breaker.
     """
     members: dict[str, set[str]] = {pool.name: set() for pool in document.pools}
