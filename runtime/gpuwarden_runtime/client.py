@@ -222,6 +222,10 @@ class Client:
         """Say that a node is being repaired; a passed check brings it back."""
         self._send("POST", f"/v1/nodes/{_segment(node_id)}/repair", body={"reason": reason})
 
+    def retire_node(self, node_id: str, reason: str) -> None:
+        """Take a node that is switched off for good out of the fleet."""
+        self._send("POST", f"/v1/nodes/{_segment(node_id)}/retire", body={"reason": reason})
+
     def create_key(self, role: Role, node: str | None, name: str) -> KeyRecord:
         """Make a key; the answer is the only place that ever shows it."""
         return self._post("/v1/keys", KeyRecord, {"role": role, "node": node, "name": name})

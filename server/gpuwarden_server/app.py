@@ -51,6 +51,7 @@ from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
 from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.learning.models import load_model
 from gpuwarden_server.learning.scorer import Scorer
@@ -278,7 +279,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             facts=webhooks.outbox if webhooks is not None else None,
             registry=registry,
             sweep_interval_s=settings.sweep_interval_s,
-            silent_after_s=settings.silent_after_s,
+            patience=Patience(settings.silent_after_s, settings.gone_after_s),
             stopping=base.stopping,
         )
     )

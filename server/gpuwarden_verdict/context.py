@@ -72,7 +72,8 @@ class FleetContext:
         pools: Pool name by node id.
         gpus_expected: Expected GPUs by node id, from the inventory; overrides nothing that the
             node itself reports as node_gpus_expected.
-        silent_nodes: Nodes not heard of: nothing is concluded from their last readings.
+        silent_nodes: Nodes not heard of, retired ones among them: nothing is concluded from their
+            last readings.
         booted_at: Epoch seconds of the present boot by node id.
         boot_ids: Present boot by node id.
     """

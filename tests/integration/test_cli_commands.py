@@ -117,6 +117,38 @@ def test_nodes_for_people_and_programs(api: FakeApi, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out) == []
 
 
+@pytest.mark.parametrize(
+    ("state", "out", "said"),
+    [
+        ("healthy", [3], " 1 of 8 GPUs excluded "),
+        ("suspect", [0, 3], " suspect, 2 of 8 GPUs excluded "),
+        ("excluded", list(range(8)), " excluded "),
+        ("healthy", [], " healthy "),
+    ],
+)
+def test_a_node_that_is_out_for_the_sake_of_a_gpu_says_so(
+    api: FakeApi, capsys: pytest.CaptureFixture[str], state: str, out: list[int], said: str
+) -> None:
+    gpus = [
+        {
+            "gpu_uuid": f"GPU-{n}",
+            "index": n,
+            "state": "healthy",
+            "usable": "no" if n in out else "yes",
+        }
+        for n in range(8)
+    ]
+    node = NODE | {"state": state, "usable": "no" if out else "yes", "gpus": gpus}
+    answer(api, "/v1/nodes", node)
+    assert run(["nodes"]) == ExitCode.DONE
+    table = capsys.readouterr().out
+    assert said in table
+    assert ("GPUs excluded" in table) is ("GPUs excluded" in said)
+    assert run(["nodes", "--json"]) == ExitCode.DONE
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["state"], shown["usable"]) == (state, node["usable"])
+
+
 def test_no_node_is_said(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     answer(api, "/v1/nodes")
     assert run(["nodes"]) == ExitCode.DONE
@@ -143,6 +175,7 @@ def test_acting_on_incidents_and_decisions(
         ("decisions", "approve", "dec-1"): "/v1/decisions/dec-1/approve",
         ("repair", GPU): f"/v1/gpus/{GPU}/repair",
         ("repair", "gpu-0001"): "/v1/nodes/gpu-0001/repair",
+        ("nodes", "retire", "gpu-0001"): "/v1/nodes/gpu-0001/retire",
     }
     for words, path in paths.items():
         api.answers["POST", path] = {}

@@ -166,6 +166,7 @@ def test_people_without_the_role_change_nothing(server: Running, node: Feeder) -
         f"/v1/decisions/{decision['id']}/revoke",
         f"/v1/gpus/{gpu_of(node, 5)}/repair",
         f"/v1/nodes/{node.node_id}/repair",
+        f"/v1/nodes/{node.node_id}/retire",
     )
     for role in ("reader", "runtime"):
         with server.client(server.mint(role)) as client:
@@ -183,6 +184,7 @@ def test_people_without_the_role_change_nothing(server: Running, node: Feeder) -
         ("/v1/incidents/inc-none/acknowledge", 404),
         ("/v1/gpus/GPU-none/repair", 404),
         ("/v1/nodes/none/repair", 404),
+        ("/v1/nodes/none/retire", 404),
     ],
 )
 def test_what_is_not_there_is_said_with_the_mend(server: Running, path: str, status: int) -> None:

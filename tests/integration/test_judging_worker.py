@@ -21,6 +21,7 @@ from gpuwarden_server.ingest.domain import EventFlag
 from gpuwarden_server.ingest.repository import Arrived, insert_event
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.store.database import Database, connect_store
 from gpuwarden_server.store.versions import prepare_store
@@ -125,7 +126,7 @@ class Stage:
                 facts=self.facts,
                 registry=self.registry,
                 sweep_interval_s=sweep_interval_s,
-                silent_after_s=3600.0,
+                patience=Patience(silent_after_s=3600.0, gone_after_s=7200.0),
                 stopping=asyncio.Event(),
             )
         )

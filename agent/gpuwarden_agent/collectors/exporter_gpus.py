@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuwarden_agent.collectors.context import CollectorContext
+from gpuwarden_agent.collectors.nvml_gpus import GpuMemory
+from gpuwarden_agent.collectors.nvml_memory import NodeMemory
 from gpuwarden_agent.exporters.rules import GpuFacts
 from gpuwarden_agent.sources.nvidia_proc import read_gpu_addresses
+from gpuwarden_agent.sources.nvml_frames import GpuAnswer
+from gpuwarden_agent.sources.nvml_ledger import LedgerFile
 from gpuwarden_agent.sources.nvml_pci import PciBus
-from gpuwarden_agent.sources.nvml_seen import MostSeen
 from gpuwarden_agent.sources.pci_rails import PciRails
 from gpuwarden_wire.events import GpuIdentity, Inventory
 from gpuwarden_wire.readings import Reading, Unavailable
@@ -27,14 +30,12 @@ class ExporterGpus:
         self,
         bus: PciBus,
         rails: PciRails,
-        most_seen: MostSeen,
-        expected: int | None,
+        memory: NodeMemory,
         proc_root: Path,
     ) -> None:
         self._bus = bus
         self._rails = rails
-        self._most_seen = most_seen
-        self._expected = expected
+        self._memory = memory
         self._proc_root = proc_root
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuFacts] = {}
@@ -44,11 +45,12 @@ class ExporterGpus:
     def of(cls, context: CollectorContext) -> ExporterGpus:
         """As the settings want it."""
         nvml = context.nvml_settings
+        folder = None if context.settings.nvml else nvml.state_folder  # else NVML's own memory
+        ledger = LedgerFile(folder, writable=nvml.keeps_state)
         return cls(
             PciBus(nvml.sys_root),
             PciRails(nvml.sys_root),
-            MostSeen(None if context.settings.nvml else nvml.run_folder, nvml.boot_id),
-            nvml.gpus_expected,
+            NodeMemory(ledger, nvml.boot_id, nvml.gpus_expected),
             context.settings.proc_root,
         )
 
@@ -63,7 +65,7 @@ class ExporterGpus:
             on_pci = self._bus.count_gpus()
             counts = [len(self._gpus)]
             counts += [int(on_pci)] if isinstance(on_pci, float | int) else []
-            expected = self._expected or self._most_seen.most(max(counts))
+            expected = self._remembered(max(counts))
             row: dict[str, Reading] = {
                 "node_gpus_on_pci": on_pci,
                 "node_gpus_expected": expected or Unavailable("none_seen_yet"),
@@ -71,6 +73,16 @@ class ExporterGpus:
             whole = Inventory(gpus=self._identities(), gpus_expected=expected or None)
             changed, self._told = whole != self._told, whole
             return row, whole if changed else None
+
+    def _remembered(self, present: int) -> int:
+        answers = [
+            GpuAnswer(uuid=one.gpu_uuid, pci_bus_id=one.pci_bus_id, index=one.index or 0)
+            for one in self._gpus.values()
+        ]
+        self._memory.recognise(answers)
+        expected = self._memory.expected(present, self._bus.handed_over)
+        self._memory.keep(map(GpuMemory, answers), told=True)
+        return expected
 
     def _merge(self, gpus: Mapping[str, GpuFacts]) -> None:
         if any(not self._address(uuid, facts) for uuid, facts in gpus.items()):

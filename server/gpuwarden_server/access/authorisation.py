@@ -59,6 +59,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/nodes/{node_id}"): _READ,
         ("GET", "/v1/nodes/{node_id}/why"): _READ,
         ("POST", "/v1/nodes/{node_id}/repair"): _OPERATE,
+        ("POST", "/v1/nodes/{node_id}/retire"): _OPERATE,
         ("GET", "/v1/gpus"): _READ,
         ("GET", "/v1/gpus/{gpu_uuid}"): _READ,
         ("GET", "/v1/gpus/{gpu_uuid}/why"): _READ,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.api.sources import ReadSources
-from gpuwarden_verdict.entities import EntityState
+from gpuwarden_verdict.entities import Contact, EntityState
 from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
@@ -34,7 +34,7 @@ class ModelView(BaseModel):
 class FleetView(BaseModel):
     """Summary of the fleet."""
 
-    nodes: int
+    nodes: int = Field(description="of the fleet: retired ones are in node_states alone")
     gpus: int
     node_states: dict[str, int]
     gpu_states: dict[str, int]
@@ -66,14 +66,16 @@ def fleet_router(sources: ReadSources) -> APIRouter:
 
     @router.get("/fleet", summary="Counts by state, mode, feed, versions, model")
     def read_fleet(caller: Caller) -> FleetView:
-        node_ids = sources.facts.node_ids()
-        gpus = sum(gpu.present for gpu in sources.directory.gpus())
+        known = sources.facts.node_ids()
+        node_ids = [one for one in known if sources.facts.contact_of(one) is not Contact.RETIRED]
+        members = frozenset(node_ids)
+        gpus = sum(gpu.present and gpu.node_id in members for gpu in sources.directory.gpus())
         feed = sources.board.published()
         modes = dict.fromkeys(pool.mode.value for pool in reversed(sources.policy.pools))
         return FleetView(
             nodes=len(node_ids),
             gpus=gpus,
-            node_states=_states(sources.board.states(EntityKind.NODE), len(node_ids)),
+            node_states=_states(sources.board.states(EntityKind.NODE), len(known)),
             gpu_states=_states(sources.board.states(EntityKind.GPU), gpus),
             silent_nodes=len(sources.facts.silent_nodes()),
             unusable_nodes=len({exclusion.node_id for exclusion in feed.exclusions}),

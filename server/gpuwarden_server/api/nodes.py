@@ -161,6 +161,7 @@ def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
         trouble=[
             TroubleView(source=one.source, reason=one.reason, since=one.since)
             for one in sources.troubles.of(node.node_id)
+            if contact is not Contact.RETIRED
         ],
         open_incidents=len(own.incidents) + sum(len(one.incidents) for one in of_gpus),
     )

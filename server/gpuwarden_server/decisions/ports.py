@@ -69,3 +69,11 @@ class DecisionDesk(Protocol):
             ProblemError: 409 where nothing is excluded.
         """
         ...
+
+    def retire_node(self, node_id: str, author: Author) -> EntityState:
+        """Take a silent node out of the fleet: what stands against it and its GPUs ends.
+
+        Raises:
+            ProblemError: 409 where it is heard of, or retired already.
+        """
+        ...

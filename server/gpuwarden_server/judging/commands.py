@@ -13,8 +13,9 @@ from gpuwarden_server.judging.book import Book
 from gpuwarden_server.judging.domain import Key, Outcome, StateMove, key_of
 from gpuwarden_server.judging.ledger import decision_audit
 from gpuwarden_server.judging.loads import PoolBook
+from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
-from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.incidents.moves import (
     LifecycleError,
@@ -39,11 +40,20 @@ _MakeMove = Callable[[Decision, str, str, float], DecisionMove]
 class JudgeDesk:
     """Implements what the incident and decision routes need."""
 
-    def __init__(self, worker: JudgeWorker, book: Book, pools: PoolBook) -> None:
-        """Make a desk; `book` and `pools` are touched in the judge's thread only."""
+    def __init__(
+        self,
+        worker: JudgeWorker,
+        book: Book,
+        pools: PoolBook,
+        retirement: Retirement,
+        contact_of: Callable[[str], Contact],
+    ) -> None:
+        """Make a desk; `book`, `pools` and `retirement` are touched in the judge's thread only."""
         self._worker = worker
         self._book = book
         self._pools = pools
+        self._retirement = retirement
+        self._contact_of = contact_of
 
     def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
         """Note that a person has seen it."""
@@ -123,6 +133,19 @@ class JudgeDesk:
                 )
             entries = tuple(_repair_audit(outcome, author, now) for outcome in outcomes)
             return Concluded(outcomes, entries, EntityState.IN_REPAIR)
+
+        return self._run(work, EntityState)
+
+    def retire_node(self, node_id: str, author: Author) -> EntityState:
+        """Take a node that is switched off out of the fleet, with all that stands against it."""
+
+        def work(now: float) -> Concluded:
+            contact = self._contact_of(node_id)
+            if contact is not Contact.SILENT:
+                raise _not_silent(node_id, contact)
+            left = self._retirement.leave(node_id, author, now)
+            self._pools.recount()
+            return Concluded(left.outcomes, left.audits, EntityState.RETIRED)
 
         return self._run(work, EntityState)
 
@@ -222,6 +245,20 @@ def _repair_audit(outcome: Outcome, author: Author, now: float) -> AuditEntry:
         reason=author.reason,
         before={"state": move.before.state.value} if move else None,
         after={"state": move.after.state.value} if move else None,
+    )
+
+
+def _not_silent(node_id: str, contact: Contact) -> ProblemError:
+    if contact is Contact.RETIRED:
+        return ProblemError(
+            409, "already_retired", f"node {node_id} is retired", "There is nothing left to do."
+        )
+    return ProblemError(
+        409,
+        "node_heard",
+        f"node {node_id} was heard of a moment ago (or this server has just started): "
+        "retired, it would come back at once, without its exclusions",
+        "Switch it or its agent off, and retire it when it is shown as silent.",
     )
 
 

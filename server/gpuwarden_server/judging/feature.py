@@ -21,13 +21,14 @@ from gpuwarden_server.judging.book import Book
 from gpuwarden_server.judging.boots import booted_at
 from gpuwarden_server.judging.commands import JudgeDesk
 from gpuwarden_server.judging.desk import EventDesk
-from gpuwarden_server.judging.facts import FleetFacts, Presences
+from gpuwarden_server.judging.facts import FleetFacts, Patience, Presences
 from gpuwarden_server.judging.judge import Judge, NodeStanding
 from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
+from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import RiskSource, Sweeper
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.judging.worker import Bench, JudgeWorker
@@ -55,7 +56,7 @@ class JudgingParts:
         facts: Who is told in the judging transaction, None for nobody.
         registry: Metrics.
         sweep_interval_s: Seconds between sweeps.
-        silent_after_s: Seconds without a batch after which a node is silent.
+        patience: How long silence of a node means nothing yet.
         stopping: Set when the shutdown begins: streams end then.
     """
 
@@ -70,7 +71,7 @@ class JudgingParts:
     facts: FactSink | None
     registry: CollectorRegistry
     sweep_interval_s: float
-    silent_after_s: float
+    patience: Patience
     stopping: asyncio.Event
 
 
@@ -85,7 +86,7 @@ class Judging:
 
     def __init__(self, parts: JudgingParts) -> None:
         self._parts = parts
-        self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.silent_after_s)
+        self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.patience)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
         self.troubles = TroubleBook()
         self._meters = JudgeMeters(parts.registry)
@@ -99,6 +100,7 @@ class Judging:
         now = parts.clock.now()
         writer = parts.state.writer
         book = await asyncio.wrap_future(writer.submit(lambda writes: Book(writes, now)))
+        self.facts.follow_retired(lambda: book.retired)
         pools = PoolBook(parts.policy, book, self.facts.census)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
         with parts.state.read() as connection:
@@ -110,7 +112,7 @@ class Judging:
         parts.hub.start(book.head, frames)
         self._closer = asyncio.create_task(self._close_streams())
         self._worker = JudgeWorker(bench, parts.clock, parts.sweep_interval_s, self._meters)
-        self._desk = JudgeDesk(self._worker, book, pools)
+        self._desk = JudgeDesk(self._worker, book, pools, bench.retirement, self.facts.contact_of)
         self._worker.start()
 
     async def stop(self) -> None:
@@ -151,6 +153,13 @@ class Judging:
         """See `DecisionDesk`."""
         return self._started().begin_repair(target, author)
 
+    def retire_node(self, node_id: str, author: Author) -> EntityState:
+        """See `DecisionDesk`; what its last readings said is forgotten too."""
+        state = self._started().retire_node(node_id, author)
+        with self._parts.guarded.lock:
+            self._parts.guarded.state.retire_node(node_id)
+        return state
+
     def _started(self) -> JudgeDesk:
         if self._desk is None:
             raise RuntimeError(NOT_STARTED)
@@ -182,4 +191,5 @@ class Judging:
             board=self.board,
             readers=parts.hub,
             pools=pools,
+            retirement=Retirement(book, facts),
         )

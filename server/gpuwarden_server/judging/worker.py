@@ -25,6 +25,7 @@ from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FeedReaders
+from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import Sweeper
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
@@ -73,6 +74,7 @@ class Bench:
         board: Shows them.
         readers: Readers of the feed.
         pools: Policy and what is out.
+        retirement: Who left the fleet, and who is back.
     """
 
     state: Database
@@ -84,6 +86,7 @@ class Bench:
     board: VerdictBoard
     readers: FeedReaders
     pools: PoolBook
+    retirement: Retirement
 
 
 class JudgeWorker:
@@ -193,6 +196,7 @@ class JudgeWorker:
 
     def _judge_events(self, events: Sequence[StoredEvent]) -> set[Key]:
         now = self._clock.now()
+        self._take_back(self._bench.retirement.senders(events), now)
         inventoried = {e.node_id for e in events if e.event.kind is EventKind.INVENTORY}
         if inventoried:
             self._bench.pools.recount()
@@ -208,6 +212,18 @@ class JudgeWorker:
             self._meters.event_delay.observe(max(0.0, published_at - stored.received_at))
         self._meters.events.inc(len(events))
         return set(findings)
+
+    def _take_back(self, node_ids: frozenset[str], now: float) -> None:
+        """Retired nodes that send again are of the fleet before anything is judged about them."""
+        back = self._bench.retirement.come_back(node_ids, now)
+        if not back.outcomes:
+            return
+        self._take_over(
+            self._bench.ledger.commit(Judgement(back.outcomes, now, audits=back.audits))
+        )
+        self._bench.pools.recount()
+        nodes = [outcome.target.key for outcome in back.outcomes]
+        _log.info("nodes_returned", worker="judge", node_ids=nodes)
 
     def _findings_of(self, stored: StoredEvent, now: float) -> list[Findings]:
         try:
@@ -285,6 +301,7 @@ class JudgeWorker:
     def _sweep(self) -> None:
         began, now = self._clock.monotonic(), self._clock.now()
         bench = self._bench
+        self._take_back(bench.retirement.heard(), now)
         bench.pools.recount()
         result = bench.sweeper.look(now)
         touched = self._judge_new_events()

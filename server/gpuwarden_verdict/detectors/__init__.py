@@ -13,6 +13,7 @@ from gpuwarden_verdict.detectors.check_failed import CheckFailedDetector
 from gpuwarden_verdict.detectors.contract import EventDetector, SweepDetector
 from gpuwarden_verdict.detectors.device_missing import DeviceMissingDetector
 from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
+from gpuwarden_verdict.detectors.driver_wide import DriverWideDetector
 from gpuwarden_verdict.detectors.ecc_uncorrected import EccUncorrectedDetector
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
 from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
@@ -31,6 +32,7 @@ from gpuwarden_verdict.detectors.row_remap import ROW_REMAP_FAILURE, ROW_REMAP_P
 from gpuwarden_verdict.detectors.storage import DISK_ERROR, FS_READONLY, NFS_TIMEOUT
 from gpuwarden_verdict.detectors.sxid import SxidDetector
 from gpuwarden_verdict.detectors.temperature_peers import TemperaturePeersDetector
+from gpuwarden_verdict.detectors.uncorrectable_remap import UncorrectableRemapDetector
 from gpuwarden_verdict.detectors.xid import XidDetector
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.incidents.domain import Incident
@@ -53,6 +55,8 @@ __all__ = [
 
 EVENT_DETECTORS: tuple[EventDetector, ...] = (
     XidDetector(),
+    UncorrectableRemapDetector(),
+    DriverWideDetector(),
     RecoveryTextDetector(),
     SxidDetector(),
     GpuLostDetector(),

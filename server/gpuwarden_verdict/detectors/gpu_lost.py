@@ -61,7 +61,7 @@ class GpuLostDetector:
             version=self.version,
             fault_class=FaultClass.BUS,
             weight=_PROBED if sure else _PROBED_ONCE,
-            sentence=f"{where(event, ref)} is gone ({reason}) at {probes} probes in a row",
+            sentence=f"{where(event, ref)} is gone ({reason}) {_in_words(probes, sure=sure)}",
             plane=Plane.STRUCTURE,
         )
 
@@ -82,6 +82,12 @@ class GpuLostDetector:
 def _probes(event: Event) -> int:
     probes = event.attributes.get("probes", 1)
     return probes if isinstance(probes, int) and not isinstance(probes, bool) else 1
+
+
+def _in_words(probes: int, *, sure: bool) -> str:
+    if probes >= ENOUGH_PROBES:
+        return f"at {probes} probes in a row"
+    return "at one probe, and the kernel says so too" if sure else "at one probe"
 
 
 def _told_by_kernel(event: Event, ref: EntityRef, node: NodeContext) -> bool:

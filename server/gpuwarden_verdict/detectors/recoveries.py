@@ -6,7 +6,13 @@ from functools import cache
 
 from gpuwarden_kernel_log import RecoveryAction, xid_codes, xid_entry
 from gpuwarden_verdict.context import NodeContext
-from gpuwarden_verdict.detectors import driver_stuck, gpu_lost, plug_in_check, recovery_text
+from gpuwarden_verdict.detectors import (
+    driver_stuck,
+    gpu_lost,
+    plug_in_check,
+    recovery_text,
+    uncorrectable_remap,
+)
 from gpuwarden_verdict.detectors.xid import RECOVERY_XID
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.origin import origin_proven
@@ -109,7 +115,8 @@ def _cleared_by_clean_reading(trouble: str) -> frozenset[str]:
         case "recovery_action":
             return _reset_detectors()
         case "row_remap_pending":
-            return frozenset({"row_remap_pending", "ecc_uncorrected", "xid:48", "xid:63"})
+            after_48 = {"xid:48", "xid:63", uncorrectable_remap.DETECTOR}
+            return frozenset({"row_remap_pending", "ecc_uncorrected"} | after_48)
         case _:
             return frozenset()
 
@@ -118,7 +125,8 @@ def _cleared_by_clean_reading(trouble: str) -> frozenset[str]:
 def _reset_detectors() -> frozenset[str]:
     """Codes whose bucket is a reset: done, once the driver asks for nothing any more."""
     codes = {f"xid:{code}" for code in xid_codes() if _asks_for_reset(code)}
-    return frozenset({"recovery_action", recovery_text.DETECTOR} | codes)
+    by_name = {"recovery_action", recovery_text.DETECTOR, uncorrectable_remap.DETECTOR}
+    return frozenset(by_name | codes)
 
 
 def _asks_for_reset(code: int) -> bool:

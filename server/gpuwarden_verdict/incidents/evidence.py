@@ -205,10 +205,15 @@ def _come_back(joined: EvidenceItem, signal: Signal, now: float) -> EvidenceItem
 
 
 def _told_by(item: EvidenceItem, signal: Signal, *, fresh: bool) -> str:
-    """The sentence: of the latest, but never of one that weighs less than what stands."""
-    if not signal.event_ids or signal.max_rung > item.max_rung:
+    """The sentence: of the latest, but never of one that weighs less than what stands.
+
+    A probe that fails once after two in a row had decided does not speak for them.
+    """
+    new = (signal.max_rung, *weight_of(new_item(signal, 0.0)))
+    old = (item.max_rung, *weight_of(item))
+    if not signal.event_ids or new > old:
         return signal.sentence
-    newer = fresh and signal.observed_at >= item.last_at and signal.max_rung == item.max_rung
+    newer = fresh and signal.observed_at >= item.last_at and new == old
     return signal.sentence if newer else item.sentence
 
 

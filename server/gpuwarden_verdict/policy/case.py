@@ -73,7 +73,7 @@ class EntityCase:
         risk: Latest risk, None where not scored.
         pins: Pins on it.
         acquittals: Acquittals on it.
-        storms: Incident ids that are an application's storm (`find_storms`).
+        storms: Incident ids that are a program's storm, or their node's driver's (`find_storms`).
         hold: Whether its decisions are held as they are, because more events of its node wait.
     """
 
@@ -151,7 +151,8 @@ def pool_loads(
     Args:
         document: Policy.
         decisions: All decisions in force (others are left out).
-        gpu_nodes: Nodes that have GPUs; nodes without never count.
+        gpu_nodes: Nodes that have GPUs and belong to the fleet; others never count, excluded or
+            silent.
         silent_nodes: Nodes not heard of; many of them open the breaker.
     """
     members: dict[str, set[str]] = {pool.name: set() for pool in document.pools}

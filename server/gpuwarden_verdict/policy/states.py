@@ -23,6 +23,9 @@ class Trigger(StrEnum):
     REPAIR_BEGUN = "repair_begun"
     CHECK_PASSED = "check_passed"
     PROBATION_OVER = "probation_over"
+    RETIRED = "retired"  # the node itself was
+    NODE_RETIRED = "node_retired"  # the node that the GPU sits in was
+    RETURNED = "returned"  # a retired node's agent sends again
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class EntityRecord:
 
 
 _S, _T = EntityState, Trigger
+_OF_THE_FLEET = tuple(state for state in EntityState if state is not EntityState.RETIRED)
 STEPS = MappingProxyType(
     {
         (_S.HEALTHY, _T.SUSPECTED): _S.SUSPECT,
@@ -50,7 +54,10 @@ STEPS = MappingProxyType(
         (_S.IN_REPAIR, _T.CHECK_PASSED): _S.PROBATION,
         (_S.PROBATION, _T.PROBATION_OVER): _S.HEALTHY,
         (_S.PROBATION, _T.EXCLUDED): _S.EXCLUDED,
+        (_S.RETIRED, _T.RETURNED): _S.HEALTHY,
     }
+    | {(state, _T.RETIRED): _S.RETIRED for state in _OF_THE_FLEET}
+    | {(state, _T.NODE_RETIRED): _S.HEALTHY for state in _OF_THE_FLEET if state is not _S.HEALTHY}
 )
 _OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING})
 

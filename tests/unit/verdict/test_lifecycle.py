@@ -311,6 +311,23 @@ def test_what_a_revoke_has_not_seen_opens_an_incident_of_its_own(
     assert ("xid:95" in {item.detector for item in after.evidence}) is not opens
 
 
+def test_a_weaker_word_does_not_speak_for_the_one_that_decided() -> None:
+    book = Book()
+    twice = signal("gpu_lost", sentence="at 2 probes in a row", acts_alone=True, event_ids=("a",))
+    once = replace(
+        twice,
+        sentence="at one probe",
+        acts_alone=False,
+        score=0.5,
+        severity=Severity.ERROR,
+        observed_at=START + 9,
+        event_ids=("b",),
+    )
+    book.go([twice], [], START)
+    (move,) = book.go([once], [], START + 9)
+    assert move.incident.why == "at 2 probes in a row"
+
+
 def test_when_an_acquittal_is_over_its_incident_takes_its_chain_in_again() -> None:
     book = Book()
     (opened,) = book.go([signal("xid:79", fault_class=FaultClass.BUS)], [], START)
