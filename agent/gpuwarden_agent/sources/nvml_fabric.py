@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from gpuwarden_agent.sources.nvml_calls import Caller, Gpu
+from gpuwarden_agent.sources.nvml_calling import Caller, Gpu
 
 FABRIC_METRICS = (
     "gpu_fabric_state",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwarden_agent.sources.nvml_calls import Caller, Gpu, Lane, Readings, read_group
-from gpuwarden_agent.sources.nvml_fields import GROUPS, read_fields
+from gpuwarden_agent.sources.nvml_calling import Caller, Gpu, Lane, Readings, read_group
+from gpuwarden_agent.sources.nvml_values import GROUPS, read_fields
 from gpuwarden_agent.sources.nvml_links import (
     C2C_FIELDS,
     LINK_FIELDS,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calls import NO_READING, Caller, CallError, Gpu, Readings
-from gpuwarden_agent.sources.nvml_fields import NO_FIELD, number_of, prepared
+from gpuwarden_agent.sources.nvml_calling import NO_READING, Caller, CallError, Gpu, Readings
+from gpuwarden_agent.sources.nvml_values import NO_FIELD, number_of, prepared
 
 MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS, nvml.h of driver 580
 _AT_ONCE = 128

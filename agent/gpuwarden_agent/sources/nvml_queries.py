@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Lane, Query
+from gpuwarden_agent.sources.nvml_calling import Caller, CallError, Gpu, Lane, Query
 from gpuwarden_agent.sources.nvml_fabric import FABRIC_METRICS, read_fabric
 
 _Numbers = tuple[float | None, ...]

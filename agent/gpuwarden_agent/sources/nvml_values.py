@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Lane, Readings
+from gpuwarden_agent.sources.nvml_calling import Caller, CallError, Gpu, Lane, Readings
 
 # nvmlValueType_t -> member of nvmlValue_t.
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
