@@ -228,6 +228,7 @@ class Agent:
 
         parts = AgentParts(
             node_id=self._settings.own_node_id,
+            boot_id=self.boot_id,
             interval_s=self._settings.interval_s,
             intervals=self._intervals,
             order=self._order,
