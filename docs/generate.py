@@ -6,6 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpuwarden_agent.config import setting_docs
+from gpuwarden_agent.exporters.dcgm import FIELDS, XID_NAMES
+from gpuwarden_agent.exporters.node import NODE_COLLECTORS
+from gpuwarden_agent.exporters.smi import (
+    ALL_SMI,
+    ALL_SMI_RULES,
+    NVIDIA_SMI,
+    NVIDIA_SMI_RULES,
+)
 from gpuwarden_kernel_log import Family, xid_codes, xid_entry
 from gpuwarden_server.config import Settings
 from gpuwarden_wire.registry import METRICS
@@ -19,6 +27,7 @@ def pages() -> Mapping[str, str]:
         "metrics.md": _metrics(),
         "kernel-log.md": _kernel_log(),
         "settings.md": _settings(),
+        "exporter-series.md": _exporter_series(),
     }
 
 
@@ -81,6 +90,40 @@ def _settings() -> str:
         _page("Settings", "Environment variables. The server's:", head, server)
         + "\nThe agent's; each is also a flag, `GPUWARDEN_AGENT_INTERVAL_S` is `--interval-s`:\n\n"
         + _table(head, agent)
+    )
+
+
+def _exporter_series() -> str:
+    """Which series of which exporter becomes which metric."""
+    rows = [
+        (
+            f"`{one.rule.metric}`",
+            "dcgm-exporter",
+            ", ".join(f"`{name}`" for name in one.names),
+            f"field {one.number}",
+        )
+        for one in FIELDS
+    ]
+    rows += [
+        ("XID events", "dcgm-exporter", f"`{name}`", form.replace("_", " "))
+        for name, form in XID_NAMES.items()
+    ]
+    for exporter, prefix, rules in (
+        ("nvidia_gpu_exporter", NVIDIA_SMI, NVIDIA_SMI_RULES),
+        ("all-smi", ALL_SMI, ALL_SMI_RULES),
+    ):
+        rows += [(f"`{r.metric}`", exporter, f"`{prefix}{n}`", "") for n, r in rules.items()]
+    for collector, (prefix, rules) in NODE_COLLECTORS.items():
+        rows += [
+            (f"`{r.metric}`", "node_exporter", f"`{prefix}{n}`", f"collector {collector}")
+            for n, r in rules.items()
+        ]
+    return _page(
+        "Series of exporters",
+        "What gpuwarden takes from other exporters; [exporters.md](exporters.md) says how. All "
+        "names of a DCGM field count, the newest last.",
+        ("metric", "exporter", "series", "from"),
+        rows,
     )
 
 

@@ -29,11 +29,11 @@ from gpuwarden_agent.sources.nvml import NvmlProbe, ProbeState
 from gpuwarden_agent.sources.nvml_process import NvmlProbeProcess
 from gpuwarden_agent.spool.entry import Origin
 from gpuwarden_agent.spool.spool import Spool
-from gpuwarden_agent.transport.connection import TlsUnusable, tls_context
 from gpuwarden_agent.transport.key import KeySource
 from gpuwarden_agent.transport.refusal_watch import RefusalWatch
 from gpuwarden_agent.transport.rejected import RejectedFolder
 from gpuwarden_agent.transport.sender import Sender, SenderSettings
+from gpuwarden_agent.transport.tls import TlsSource, TlsUnusable
 from gpuwarden_agent.verdict_file import VerdictFile
 from gpuwarden_wire.batches import Stream, Table
 from gpuwarden_wire.events import Event, EventKind
@@ -194,6 +194,7 @@ class Agent:
 
     def _health(self) -> Health:
         troubles = sorted((name, one.reason) for name, one in self.board.troubles().items())
+        troubles += [("delivery", why) for why in [self.sender.away_because] if why]
         probe = self.sources.nvml_probe
         condition = probe.condition() if probe is not None else None
         stuck = condition is not None and condition.state is ProbeState.STUCK
@@ -245,6 +246,7 @@ class Agent:
 
         parts = AgentParts(
             node_id=self._settings.own_node_id,
+            boot_id=self.boot_id,
             interval_s=self._settings.interval_s,
             intervals=self._intervals,
             order=self._order,
@@ -317,7 +319,7 @@ def _sender_settings(settings: AgentSettings) -> SenderSettings:
     tls = None
     try:
         if settings.server_url.startswith("https:") or settings.ca_file:
-            tls = tls_context(settings.ca_file, settings.client_cert_file, settings.client_key_file)
+            tls = TlsSource(settings.ca_file, settings.client_cert_file, settings.client_key_file)
     except TlsUnusable as error:
         raise ConfigError(str(error)) from error
     return SenderSettings(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -30,6 +31,11 @@ class ConfigError(Exception):
 
 
 def _text(raw: str) -> str:
+    return raw.strip()
+
+
+def _command(raw: str) -> str:
+    shlex.split(raw)  # raises ValueError where a quotation is not closed
     return raw.strip()
 
 
@@ -226,6 +232,17 @@ class AgentSettings:
             "Plug-in checks: a TOML or JSON file, or a folder of them; none if empty.",
         ),
     ] = None
+    nvidia_smi: Annotated[
+        str,
+        Setting(
+            _command,
+            "Command that runs nvidia-smi, for nodes where NVML is off because the agent cannot "
+            "load it, such as chroot /host nvidia-smi; none if empty.",
+        ),
+    ] = ""
+    nvidia_smi_interval_s: Annotated[
+        float, Setting(_slow_seconds, "Cadence of nvidia-smi, seconds.")
+    ] = 60.0
     smart_interval_s: Annotated[
         float,
         Setting(_slow_seconds, "Cadence of NVMe health logs (nvme-cli or smartctl), seconds."),
@@ -434,6 +451,11 @@ def _checked(settings: AgentSettings) -> AgentSettings:
             f"{PREFIX}CLIENT_CERT_FILE and {PREFIX}CLIENT_KEY_FILE belong together: set both."
         )
     _check_exporters(settings)
+    if settings.nvidia_smi and settings.nvml:
+        raise ConfigError(
+            f"{PREFIX}NVIDIA_SMI: NVML is on and reads the same GPUs: set {PREFIX}NVML=off, "
+            "or leave nvidia-smi out."
+        )
     if not _NODE_ID.fullmatch(settings.own_node_id):
         raise ConfigError(
             f"{PREFIX}NODE_ID={settings.own_node_id!r}: give 1 to 253 letters, digits, "

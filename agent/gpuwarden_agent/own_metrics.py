@@ -13,31 +13,23 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from gpuwarden_agent.collectors.contract import Rows
 from gpuwarden_agent.conditions import ConditionBoard
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import CallRecord, LatestReadings
+from gpuwarden_agent.metric_budget import XIDS_A_GPU, Budget
 from gpuwarden_agent.outbox import Outbox
+from gpuwarden_agent.own_readings import reading_families, support_families
 from gpuwarden_agent.precedence import SourceOrder, admit_all
 from gpuwarden_agent.spool.spool import Spool
-from gpuwarden_agent.tables import flatten
 from gpuwarden_agent.transport.tally import DeliveryTally
-from gpuwarden_wire.metrics import EntityKind, MetricKind
-from gpuwarden_wire.registry import METRIC_BY_NAME
+from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
 
-_ENTITY_LABEL = {
-    EntityKind.GPU: "gpu_uuid",
-    EntityKind.NIC: "device",
-    EntityKind.DISK: "device",
-    EntityKind.MOUNT: "mount",
-}
 _STALE_INTERVALS = 3
 """Readings older than this many intervals are not served: a frozen value is worse than none."""
 
 
 _Samples = list[tuple[list[str], float]]
-_Valued = GaugeMetricFamily | CounterMetricFamily
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +40,7 @@ class AgentParts:
     """
 
     node_id: str
+    boot_id: str
     interval_s: float
     intervals: Mapping[str, float]
     order: SourceOrder
@@ -75,32 +68,26 @@ class AgentMetrics(Collector):
         yield from self._delivery()
 
     def _readings(self) -> Iterator[Family]:
-        families: dict[str, _Valued] = {}
-        intervals = self._parts.intervals
+        intervals, node = self._parts.intervals, self._parts.node_id
+        records = self._parts.latest.records()
         current = {
             name: record.rows
-            for name, record in self._parts.latest.records().items()
+            for name, record in records.items()
             if self._is_current(record, intervals.get(name, self._parts.interval_s))
         }
-        for rows in admit_all(self._parts.order, current).values():
-            self._add_rows(families, rows)
-        yield from families.values()
-
-    def _add_rows(self, families: dict[str, _Valued], rows: Mapping[EntityKind, Rows]) -> None:
-        for kind, key, name, reading in flatten(rows):
-            if not isinstance(reading, float | int):
-                continue
-            if name not in families:
-                families[name] = _family(name, kind)
-            families[name].add_metric(self._labels(kind, key), reading)
+        budget = Budget()
+        yield from reading_families(node, admit_all(self._parts.order, current).values(), budget)
+        yield from support_families(node, [record.rows for record in records.values()])
+        yield _gauge(
+            "gpuwarden_agent_series_left_out",
+            "Series beyond the budget of a node, which are not shown",
+            ["of"],
+            [([kind], float(budget.left_out[kind])) for kind in EntityKind],
+        )
 
     def _is_current(self, record: CallRecord, interval_s: float) -> bool:
         age = self._clock() - record.read_at
         return record.current and age <= _STALE_INTERVALS * max(interval_s, 1.0)
-
-    def _labels(self, kind: EntityKind, key: str) -> list[str]:
-        node = self._parts.node_id
-        return [node] if kind is EntityKind.NODE else [node, key]
 
     def _gpus(self) -> Iterator[Family]:
         labels = ["node", "gpu_uuid", "pci_bus_id", "index", "model", "serial", "driver_version"]
@@ -112,8 +99,30 @@ class AgentMetrics(Collector):
             facts = [gpu.gpu_uuid, gpu.pci_bus_id, index, gpu.model, gpu.serial, gpu.driver_version]
             family.add_metric([self._parts.node_id, *facts], 1)
         yield family
+        yield self._jobs()
+        yield self._node()
         yield _gauge(
             "gpuwarden_agent_info", "Version of the agent", ["version"], [([__version__], 1)]
+        )
+
+    def _jobs(self) -> Family:
+        jobs = self._parts.inventory.present.jobs
+        return _gauge(
+            "gpuwarden_gpu_job_info",
+            "Which job runs on a GPU; join on gpu_uuid",
+            ["node", "gpu_uuid", "kind", "job_id"],
+            [([self._parts.node_id, job.gpu_uuid, job.kind, job.job_id], 1) for job in jobs],
+        )
+
+    def _node(self) -> Family:
+        facts = self._parts.inventory.present.labels
+        labels = ["kernel_release", "product_name", "product_vendor"]
+        values = [facts.get(label, "") for label in labels]
+        return _gauge(
+            "gpuwarden_node_info",
+            "Identity of a node; join on node",
+            ["node", "boot_id", *labels],
+            [([self._parts.node_id, self._parts.boot_id, *values], 1)],
         )
 
     def _collectors(self) -> Iterator[Family]:
@@ -140,7 +149,7 @@ class AgentMetrics(Collector):
         )
         yield _counter(
             "gpuwarden_agent_collector_calls_total",
-            "Calls by outcome: success, error, stuck",
+            "Calls by outcome: success, error, stuck, paused",
             ["collector", "outcome"],
             [([*key], count) for key, count in latest.outcomes().items()],
         )
@@ -165,20 +174,39 @@ class AgentMetrics(Collector):
             ["node", "family"],
             [([self._parts.node_id, name], count) for name, count in outbox.families().items()],
         )
-        uuids = {gpu.pci_bus_id: gpu.gpu_uuid for gpu in self._parts.inventory.present.gpus}
+        yield from self._xids()
+
+    def _xids(self) -> Iterator[Family]:
         labels = ["node", "gpu_uuid", "pci_bus_id", "xid", "source"]
-        counts = CounterMetricFamily("gpuwarden_xid_events", "XIDs", labels=labels)
+        counts = CounterMetricFamily(
+            "gpuwarden_xid_events", "XIDs since the agent started", labels=labels
+        )
         times = GaugeMetricFamily(
             "gpuwarden_xid_last_timestamp_seconds", "When an XID was last seen", labels=labels
         )
-        for (entity, xid, source), (count, seen_at) in outbox.xids().items():
-            pci = entity[4:] if entity.startswith("pci:") else ""
-            uuid = uuids.get(pci, "") if pci or entity == "pci:" else entity
-            row = [self._parts.node_id, uuid, pci, str(xid), source]
-            counts.add_metric(row, count)
-            times.add_metric(row, seen_at)
+        by_gpu: dict[tuple[str, str], list[tuple[float, int, str, int]]] = {}
+        for (gpu, xid, source), (count, seen_at) in self._xids_joined().items():
+            by_gpu.setdefault(gpu, []).append((seen_at, xid, source, count))
+        for gpu, seen in sorted(by_gpu.items()):
+            for seen_at, xid, source, count in sorted(seen, reverse=True)[:XIDS_A_GPU]:
+                row = [self._parts.node_id, *gpu, str(xid), source]
+                counts.add_metric(row, count)
+                times.add_metric(row, seen_at)
         yield counts
         yield times
+
+    def _xids_joined(self) -> dict[tuple[tuple[str, str], int, str], tuple[int, float]]:
+        """Count and last time by GPU, code and source; NVML names the uuid, a line the address."""
+        gpus = self._parts.inventory.present.gpus
+        uuids = {gpu.pci_bus_id: gpu.gpu_uuid for gpu in gpus}
+        addresses = {gpu.gpu_uuid: gpu.pci_bus_id for gpu in gpus}
+        joined: dict[tuple[tuple[str, str], int, str], tuple[int, float]] = {}
+        for (entity, xid, source), (count, seen_at) in self._parts.outbox.xids().items():
+            pci = entity.removeprefix("pci:") if entity.startswith("pci:") else None
+            gpu = (entity, addresses.get(entity, "")) if pci is None else (uuids.get(pci, ""), pci)
+            known, last = joined.get((gpu, xid, source), (0, 0.0))
+            joined[gpu, xid, source] = (known + count, max(last, seen_at))
+        return joined
 
     def _delivery(self) -> Iterator[Family]:
         spool, tally = self._parts.spool, self._parts.tally
@@ -240,16 +268,6 @@ def _counter(name: str, doc: str, labels: list[str], samples: _Samples) -> Famil
     for values, value in samples:
         family.add_metric(values, value)
     return family
-
-
-def _family(name: str, kind: EntityKind) -> _Valued:
-    metric = METRIC_BY_NAME.get(name)
-    doc = metric.source if metric else name
-    label = _ENTITY_LABEL.get(kind)
-    labels = ["node", label] if label else ["node"]
-    if metric is not None and metric.kind is MetricKind.COUNTER:
-        return CounterMetricFamily(f"gpuwarden_{name}", doc, labels=labels)
-    return GaugeMetricFamily(f"gpuwarden_{name}", doc, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)

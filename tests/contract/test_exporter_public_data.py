@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwarden_agent.exporters.gathering import Gathered, Gatherer
+from gpuwarden_agent.sources.smi_query import parse_fields, parse_query
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading
 from gpuwarden_wire.registry import METRIC_BY_NAME
@@ -59,6 +60,30 @@ def test_every_file_of_whatever_format_is_read_without_an_exception() -> None:
         gathered = Gatherer().take(text, 0.0)
         for _, _, metric in numbers(gathered):
             assert metric in METRIC_BY_NAME
+
+
+def test_every_query_of_nvidia_smi_is_read() -> None:
+    captures = files("nvidia_smi/captures/*.txt")
+    assert len(captures) >= 5
+    for path in captures:
+        text = path.read_text(encoding="utf-8")
+        assert len(parse_fields(text)) >= 30, path.name
+        lines = text.splitlines()
+        headers = [n for n, line in enumerate(lines) if line.startswith("timestamp, driver_v")]
+        assert len(headers) == 2, path.name  # idle, and under load
+        for at in headers:
+            (gpu,) = parse_query("\n".join(lines[at : at + 2]))
+            readings = [one for one in gpu.row.values() if isinstance(one, float | int)]
+            assert gpu.facts["driver_version"] in path.name
+            assert len(readings) >= 13, path.name
+
+
+def test_other_files_of_nvidia_smi_give_no_gpu_and_no_exception() -> None:
+    for path in files("nvidia_smi/**/*"):
+        text = path.read_bytes().decode("utf-8", errors="replace")
+        parse_fields(text)
+        for gpu in parse_query(text):
+            assert gpu.facts["uuid"] == "", path.name
 
 
 def test_the_sentinel_of_the_exporters_own_page_is_no_temperature() -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from gpuwarden_agent.spool.spool import Spool
-from gpuwarden_agent.transport.connection import TlsUnusable, tls_context
 from gpuwarden_agent.transport.key import KeySource
 from gpuwarden_agent.transport.rejected import RejectedFolder
 from gpuwarden_agent.transport.sender import Sender, SenderSettings
+from gpuwarden_agent.transport.tls import TlsSource, TlsUnusable
 from gpuwarden_wire.acknowledgement import Acknowledgement
 from gpuwarden_wire.batches import Batch, Stream
 from tests.builders.agent import event, node_table, origin
@@ -34,7 +34,7 @@ class Rig:
         folder: Path,
         url: str,
         key: KeySource | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsSource | None = None,
     ) -> None:
         self.spool = Spool(folder / "spool", origin(), 10_000_000)
         self.rejected = folder / "rejected"
@@ -81,7 +81,7 @@ Start = Callable[..., Rig]
 def start(tmp_path: Path) -> Iterator[Start]:
     rigs: list[Rig] = []
 
-    def make(url: str, key: KeySource | None = None, tls: ssl.SSLContext | None = None) -> Rig:
+    def make(url: str, key: KeySource | None = None, tls: TlsSource | None = None) -> Rig:
         rigs.append(Rig(tmp_path, url, key, tls))
         return rigs[-1]
 
@@ -247,7 +247,7 @@ def test_the_key_is_not_sent_in_the_clear_to_a_leader_over_http(start: Start) ->
     context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
     with FakeIngestServer(tls=context) as server, FakeIngestServer() as plain:
         server.script.append(Scripted(503, {"code": "not_leader", "leader": plain.url}))
-        rig = start(server.url, tls=tls_context(TLS / "ca.pem", None, None))
+        rig = start(server.url, tls=TlsSource(TLS / "ca.pem"))
         rig.event(1)
         wait_for(rig.empty)
         assert plain.received == []
@@ -373,7 +373,7 @@ def test_own_authority_and_client_certificate(start: Start) -> None:
     context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
     context.verify_mode = ssl.CERT_REQUIRED
     with FakeIngestServer(tls=context) as server:
-        tls = tls_context(TLS / "ca.pem", TLS / "client.pem", TLS / "client.key")
+        tls = TlsSource(TLS / "ca.pem", TLS / "client.pem", TLS / "client.key")
         rig = start(server.url, tls=tls)
         rig.event(1)
         wait_for(rig.empty)
@@ -384,19 +384,44 @@ def test_an_unknown_authority_is_not_trusted(start: Start) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
     with FakeIngestServer(tls=context) as server:
-        rig = start(server.url, tls=tls_context(None, None, None))
+        rig = start(server.url, tls=TlsSource())
         rig.event(1)
-        time.sleep(0.4)
+        wait_for(lambda: "certificate verify failed" in rig.sender.away_because)
         assert server.received == []
         assert not rig.empty()
+
+
+def serving() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
+    return context
+
+
+def test_certificates_that_are_replaced_are_used_at_once(start: Start, tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes((TLS / "client.pem").read_bytes())  # signed nothing
+    with FakeIngestServer(tls=serving()) as server:
+        rig = start(server.url, tls=TlsSource(authority))
+        rig.event(1)
+        wait_for(lambda: "certificate verify failed" in rig.sender.away_because)
+        assert server.received == []
+        authority.write_bytes((TLS / "ca.pem").read_bytes())
+        wait_for(rig.empty)
+        authority.write_text("half of a")
+        rig.event(2)
+        wait_for(rig.empty)
+        server.hang_up()  # a new connection, with the authority that could be read last
+        rig.event(3)
+        wait_for(rig.empty)
+        assert server.event_ids() == [event(number).id for number in (1, 2, 3)]
 
 
 def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("not PEM")
     with pytest.raises(TlsUnusable, match=r"no\.pem"):
-        tls_context(tmp_path / "no.pem", None, None)
+        TlsSource(tmp_path / "no.pem", None, None)
     with pytest.raises(TlsUnusable, match=r"gone\.pem"):
-        tls_context(None, tmp_path / "gone.pem", tmp_path / "gone.key")
+        TlsSource(None, tmp_path / "gone.pem", tmp_path / "gone.key")
 
 
 def test_a_backlog_goes_out_behind_live_telemetry(start: Start, tmp_path: Path) -> None:

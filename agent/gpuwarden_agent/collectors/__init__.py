@@ -13,6 +13,7 @@ from gpuwarden_agent.collectors import (
     kernel_log,
     mounts,
     net,
+    nvidia_smi,
     rdma,
     smart,
     storage,
@@ -49,6 +50,7 @@ COLLECTORS: tuple[CollectorFactory, ...] = (
     ethtool.build,
     hardware_errors.build,
     _nvml,
+    nvidia_smi.build,
     jobs.build,
     checks.build,
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+NVIDIA_SMI = "nvidia_smi"
 _PREFIX = "exporter_"
 _HTTPS_PORT, _HTTP_PORT = 443, 80
 
 
 def is_exporter(collector: str) -> bool:
-    """The collector reads an exporter."""
-    return collector.startswith(_PREFIX)
+    """The collector tells what another program has read: an exporter, or nvidia-smi."""
+    return collector.startswith(_PREFIX) or collector == NVIDIA_SMI
 
 
 def exporter_names(urls: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ from gpuwarden_wire.events import Backlog, Event, EventKind
 
 _log = structlog.get_logger("kernel_log")
 
-_WAIT_S = 0.2
+_WAIT_S = 0.5
 _SAVE_EVERY_S = 5.0
 _DUE_EVERY_S = 0.5
 """Between two looks for merged repeats: each costs a commit of all that are still awaited."""

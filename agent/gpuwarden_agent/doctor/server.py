@@ -15,14 +15,9 @@ import msgspec
 
 from gpuwarden_agent.config import AgentSettings
 from gpuwarden_agent.doctor.finding import Finding, Level
-from gpuwarden_agent.transport.connection import (
-    Answer,
-    ConnectionFailed,
-    ServerConnection,
-    TlsUnusable,
-    tls_context,
-)
+from gpuwarden_agent.transport.connection import Answer, ConnectionFailed, ServerConnection
 from gpuwarden_agent.transport.key import KeySource, KeyUnavailable
+from gpuwarden_agent.transport.tls import TlsUnusable, tls_context
 from gpuwarden_wire.codec import decode_problem
 
 _AREA = "server"

@@ -49,7 +49,7 @@ def _speed(parts: Parts) -> Reading:
 # `sticks_at` as in the InfiniBand specification 1, 16.1.3.5; data counters are words of 4 bytes
 # there and bytes here. _memory_ has KiB as bytes, _vmstat_pgpgout keeps the kernel's KiB.
 _STICKS_AT_32_BIT_WORDS = ((1 << 32) - 1) * 4
-_COLLECTORS: Mapping[str, tuple[str, Mapping[str, Rule]]] = MappingProxyType(
+NODE_COLLECTORS: Mapping[str, tuple[str, Mapping[str, Rule]]] = MappingProxyType(
     {
         "loadavg": ("node_", {"load1": Rule("node_load1")}),
         "meminfo": (
@@ -203,7 +203,7 @@ _COLLECTORS: Mapping[str, tuple[str, Mapping[str, Rule]]] = MappingProxyType(
 def _by_name() -> dict[str, tuple[str, Rule]]:
     return {
         prefix + rest: (collector, rule)
-        for collector, (prefix, rules) in _COLLECTORS.items()
+        for collector, (prefix, rules) in NODE_COLLECTORS.items()
         for rest, rule in rules.items()
     }
 

@@ -13,7 +13,7 @@ from gpuwarden_wire.registry import METRIC_BY_NAME
 # utkuozdemir/nvidia_gpu_exporter names its series after the fields of `nvidia-smi
 # --help-query-gpu`, in base units, behind this prefix; a field without a value has no series.
 NVIDIA_SMI = "nvidia_smi_"
-_NVIDIA_SMI: Mapping[str, Rule] = MappingProxyType(
+NVIDIA_SMI_RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "count": Rule("node_gpus_visible"),
         "temperature_gpu": Rule("gpu_temperature_celsius"),
@@ -64,7 +64,7 @@ _GPU_PART = "gpu"
 # lablup/all-smi, src/api/metrics/gpu.rs. Earlier versions wrote 0 for what they had not read.
 ALL_SMI = "all_smi_"
 _MHZ, _PERCENT = 1e6, 100.0
-_ALL_SMI: Mapping[str, Rule] = MappingProxyType(
+ALL_SMI_RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "gpu_utilization": Rule("gpu_utilization_ratio", 1 / _PERCENT, at_most=_PERCENT),
         "gpu_memory_used_bytes": Rule("gpu_memory_used_bytes"),
@@ -103,7 +103,7 @@ def nvidia_smi_meaning(name: str, labels: dict[str, str]) -> Meaning:
         code = labels.get("xid", "")
         number = int(code) if code.isdecimal() and len(code) < 6 else None
         return Meaning(xid=XidSeries(form, uuid, number), gpu=facts)
-    return Meaning(_targets(_NVIDIA_SMI.get(short), uuid), gpu=facts)
+    return Meaning(_targets(NVIDIA_SMI_RULES.get(short), uuid), gpu=facts)
 
 
 def all_smi_meaning(name: str, labels: dict[str, str]) -> Meaning:
@@ -120,7 +120,7 @@ def all_smi_meaning(name: str, labels: dict[str, str]) -> Meaning:
         serial=labels.get("serial", ""),
         vbios_version=labels.get("vbios_version", ""),
     )
-    return Meaning(_targets(_ALL_SMI.get(name.removeprefix(ALL_SMI)), uuid), gpu=facts)
+    return Meaning(_targets(ALL_SMI_RULES.get(name.removeprefix(ALL_SMI)), uuid), gpu=facts)
 
 
 def _targets(rule: Rule | None, uuid: str) -> tuple[Target, ...]:

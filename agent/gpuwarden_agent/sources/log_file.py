@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuwarden_agent.sources.file_watch import FileWatch
 from gpuwarden_agent.sources.kernel_lines import MAX_LINE_BYTES, FileMark, KernelLine
 from gpuwarden_wire.events import Backlog
 
-_POLL_S = 0.04
-"""Between two looks at the file; the longest that a fresh line waits."""
+_LOOK_S = 0.24
+"""Between two looks at the file's name: was it rotated?"""
 
 _OVERTIME_S = 0.5
 """How long a read goes on beyond its time through bytes that hold no line's end."""
 
-_POLLS_A_LOOK = 6
 _CHUNK_BYTES = 65_536
 _HEAD_BYTES = 256
 _SEARCH_BYTES = 1 << 20
@@ -56,8 +56,7 @@ class LogFileReader:
     """Lines of a file, from the first after `mark` on.
 
     A rotated file is read to its end before its successor; one that was rotated while the agent was
-    away is looked for beside it (`kern.log.1`). Polled rather than watched: inotify says nothing on
-    network and overlay file systems.
+    away is looked for beside it (`kern.log.1`).
 
     Args:
         path: The file.
@@ -95,6 +94,7 @@ class LogFileReader:
             self._survey(files, first_look=mark is None)
         for successor in files[1:]:
             os.close(successor)  # opened again when its turn comes
+        self._watch = FileWatch(path)
         self._attach()
 
     def read(self, timeout_s: float) -> list[KernelLine]:
@@ -110,18 +110,12 @@ class LogFileReader:
                 return []
 
     def _await_growth(self, deadline: float) -> bool:
-        """Sleep until there is reason to look closer; False where none came by `deadline`.
-
-        The file's size is asked for at each poll, its name (was it rotated?) only now and then.
-        """
-        for _ in range(_POLLS_A_LOOK):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(_POLL_S, left))
-            if os.fstat(self._descriptor).st_size != self._offset:
-                return True
-        return True
+        """Sleep until there is reason to look closer; False where none came by `deadline`."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        changed = self._watch.await_change(self._descriptor, self._offset, min(left, _LOOK_S))
+        return changed or left > _LOOK_S
 
     @property
     def caught_up(self) -> bool:
@@ -141,6 +135,7 @@ class LogFileReader:
 
     def close(self) -> None:
         """Close the file."""
+        self._watch.close()
         os.close(self._descriptor)
 
     # where to begin
@@ -148,6 +143,8 @@ class LogFileReader:
     def _attach(self) -> None:
         self._device, self._inode = file = _identity(self._descriptor)
         self._here = self._stood.pop(file, _Stood())
+        self._watch.close()
+        self._watch = FileWatch(self._path)
 
     def _survey(self, files: Sequence[int], *, first_look: bool) -> None:
         """Tell what stands in the files, in order of reading, by the boot that wrote it."""

@@ -8,7 +8,6 @@ import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -27,10 +26,6 @@ class ConnectionFailed(Exception):
         self.reused = reused
 
 
-class TlsUnusable(Exception):
-    """The TLS settings cannot be used; the message names the file and the mend."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An HTTP answer.
@@ -46,29 +41,6 @@ class Answer:
     retry_after: str
     body: bytes
     date: str = ""
-
-
-def tls_context(
-    ca_file: Path | None, client_cert_file: Path | None, client_key_file: Path | None
-) -> ssl.SSLContext:
-    """Certificates are always checked; own authorities replace the host's.
-
-    Raises:
-        TlsUnusable: A file cannot be read or is not PEM.
-    """
-    try:
-        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
-    except (OSError, ssl.SSLError) as error:
-        raise TlsUnusable(f"CA file {ca_file}: {error}. Give a readable PEM file.") from error
-    if client_cert_file and client_key_file:
-        try:
-            context.load_cert_chain(client_cert_file, client_key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise TlsUnusable(
-                f"client certificate {client_cert_file} with {client_key_file}: {error}. "
-                "Give a PEM certificate and its key."
-            ) from error
-    return context
 
 
 class ServerConnection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from gpuwarden_agent.transport.connection import Answer, ConnectionFailed, Serve
 from gpuwarden_agent.transport.key import KeySource, KeyUnavailable
 from gpuwarden_agent.transport.rejected import RejectedFolder
 from gpuwarden_agent.transport.tally import DeliveryTally
+from gpuwarden_agent.transport.tls import Stamp, TlsSource
 from gpuwarden_wire.acknowledgement import Acknowledgement
 from gpuwarden_wire.batches import CONTENT_TYPE, Batch, Stream
 from gpuwarden_wire.codec import (
@@ -52,13 +52,13 @@ class SenderSettings:
         server_url: Base address of the server.
         request_timeout_s: Longest wait for one answer, seconds.
         backoff_max_s: Longest pause between two tries, seconds, unless the server asks for more.
-        tls: For https addresses.
+        tls: For https addresses; its files are read again when they change.
     """
 
     server_url: str
     request_timeout_s: float = 10.0
     backoff_max_s: float = 15.0
-    tls: ssl.SSLContext | None = None
+    tls: TlsSource | None = None
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class _Pause:
     until: float
     begun: float
     events_may_cut: bool
-    key_stamp: tuple[int, int, int] | None
+    credentials: Stamp
 
 
 class Sender:
@@ -105,6 +105,11 @@ class Sender:
     def start(self) -> None:
         """Begin to send."""
         self._thread.start()
+
+    @property
+    def away_because(self) -> str:
+        """Why no batch gets through now, "" while they do."""
+        return self._away_because
 
     def wake(self, stream: Stream) -> None:
         """Something new lies in the spool."""
@@ -147,6 +152,7 @@ class Sender:
         """Send one batch; None where the next may follow at once."""
         try:
             key = self._key.current()
+            self._renew_certificates()
             if self._connection.open():
                 self._on_new_connection()
         except KeyUnavailable as problem:
@@ -155,7 +161,7 @@ class Sender:
             return self._unreachable(failure)
         outgoing = self._next()
         if outgoing is None:
-            return _Pause(float("inf"), 0.0, True, None)
+            return _Pause(float("inf"), 0.0, True, ())
         try:
             answer = self._post(outgoing.batch, key)
         except ConnectionFailed as failure:
@@ -300,14 +306,14 @@ class Sender:
         self._away_because = because
         now = time.monotonic()
         pause = self._backoff.next_s(asked_s)
-        return _Pause(now + pause, now, events_may_cut, self._key.stamp())
+        return _Pause(now + pause, now, events_may_cut, self._credentials())
 
     def _wait(self, pause: _Pause | None) -> None:
         if pause is None:
             return
         with self._wake:
             while not self._stopping and not self._over(pause):
-                # The key file is looked at once a second while we are away.
+                # The files of key and certificates are looked at once a second while away.
                 left = pause.until - time.monotonic()
                 self._wake.wait(min(left, 1.0) if self._away_because else None)
 
@@ -315,13 +321,25 @@ class Sender:
         now = time.monotonic()
         if not self._away_because:
             return bool(self._news)
-        if now >= pause.until or self._key.stamp() != pause.key_stamp:
+        if now >= pause.until or self._credentials() != pause.credentials:
             return True
         cut_at = pause.begun + _EVENT_RETRY_S
         return pause.events_may_cut and Stream.EVENTS in self._news and now >= cut_at
 
+    def _credentials(self) -> Stamp:
+        tls = self._settings.tls
+        return (self._key.stamp(), *(tls.stamp() if tls is not None else ()))
+
+    def _renew_certificates(self) -> None:
+        tls = self._settings.tls
+        if tls is not None and tls.refresh():
+            self._connection.close()
+            self._connection = self._connect_to(self._connection.url)
+
     def _connect_to(self, url: str) -> ServerConnection:
-        return ServerConnection(url, self._settings.request_timeout_s, self._settings.tls)
+        tls = self._settings.tls
+        context = tls.context if tls is not None else None
+        return ServerConnection(url, self._settings.request_timeout_s, context)
 
 
 def _may_follow(configured: str, leader: str) -> bool:
