@@ -23,8 +23,8 @@ from gpuwarden_agent.collectors.exporter_xids import ExporterXids
 from gpuwarden_agent.config import AgentSettings, ConfigError
 from gpuwarden_agent.exporters.gathering import ExporterKind, Gathered, Gatherer
 from gpuwarden_agent.sources.http_scrape import Endpoint, ScrapeFailed, Scraper
-from gpuwarden_agent.transport.tls import TlsUnusable, tls_context
 from gpuwarden_agent.transport.key import KeySource, KeyUnavailable
+from gpuwarden_agent.transport.tls import TlsUnusable, tls_context
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading, Stale
 

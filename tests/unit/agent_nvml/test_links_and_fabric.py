@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwarden_agent.sources.nvml_fabric import FABRIC_METRICS, decode_fabric
-from gpuwarden_agent.sources.nvml_links import ber_of
+from gpuwarden_agent.sources.nvml_link_fields import ber_of
 
 
 @pytest.mark.parametrize(
