@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -358,6 +359,27 @@ def test_a_token_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         assert node.failure().reason == "no_token"
         (tmp_path / "token").write_text("s3cret\n")
         assert node.collect().rows
+
+
+TLS = Path(__file__).parents[1] / "fixtures" / "agent" / "tls"
+
+
+def test_over_https_with_an_own_authority_and_a_client_certificate(tmp_path: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(TLS / "ca.pem"))
+    context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    flags = {
+        "exporter_ca_file": TLS / "ca.pem",
+        "exporter_cert_file": TLS / "client.pem",
+        "exporter_cert_key_file": TLS / "client.key",
+    }
+    with serving(FakeExporter(with_xid(0)), context) as exporter:
+        with node_of(tmp_path / "known", exporter.url, **flags) as node:
+            assert node.collect().rows
+            assert node.collect().rows
+        with node_of(tmp_path / "unknown", exporter.url) as node:
+            assert node.failure().reason == "tls_failed"
+        assert exporter.requests == 2
 
 
 def once(folder: Path, url: str, **flags: object) -> dict[tuple[str, str], Reading]:

@@ -5,6 +5,7 @@ An exporter that is down, slow or wrong is own trouble and never says anything a
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from gpuwarden_agent.config import AgentSettings, ConfigError
 from gpuwarden_agent.exporters.gathering import ExporterKind, Gathered, Gatherer
 from gpuwarden_agent.sources.http_scrape import Endpoint, ScrapeFailed, Scraper
 from gpuwarden_agent.transport.key import KeySource, KeyUnavailable
-from gpuwarden_agent.transport.tls import TlsUnusable, tls_context
+from gpuwarden_agent.transport.tls import TlsSource, TlsUnusable
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading, Stale
 
@@ -214,13 +215,22 @@ def _endpoint(settings: AgentSettings, url: str) -> Endpoint:
     if settings.exporter_token_file is not None:
         endpoint = replace(endpoint, token=KeySource("", settings.exporter_token_file).current)
     if url.startswith("https:"):
-        try:
-            tls = tls_context(
-                settings.exporter_ca_file,
-                settings.exporter_cert_file,
-                settings.exporter_cert_key_file,
-            )
-        except TlsUnusable as error:
-            raise ConfigError(str(error)) from error
-        endpoint = replace(endpoint, tls=tls)
+        endpoint = replace(endpoint, tls=_certificates(settings))
     return endpoint
+
+
+def _certificates(settings: AgentSettings) -> Callable[[], ssl.SSLContext]:
+    try:
+        source = TlsSource(
+            settings.exporter_ca_file,
+            settings.exporter_cert_file,
+            settings.exporter_cert_key_file,
+        )
+    except TlsUnusable as error:
+        raise ConfigError(str(error)) from error
+
+    def present() -> ssl.SSLContext:
+        source.refresh()
+        return source.context
+
+    return present

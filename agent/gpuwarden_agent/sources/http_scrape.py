@@ -42,14 +42,14 @@ class Endpoint:
     Attributes:
         url: http or https address of the text, path included.
         deadline_s: Seconds for the whole exchange, connecting included.
-        tls: For https.
+        tls: Gives the certificates of now, for https.
         token: Gives the bearer token of now, "" for none.
         body_cap: Longer answers are refused, bytes.
     """
 
     url: str
     deadline_s: float
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
     token: Callable[[], str] = str
     body_cap: int = BODY_CAP_BYTES
 
@@ -167,7 +167,7 @@ class Scraper:
         try:
             sock.settimeout(self._left())
             if self._secure and self._endpoint.tls is not None:
-                sock = self._endpoint.tls.wrap_socket(sock, server_hostname=self._host)
+                sock = self._endpoint.tls().wrap_socket(sock, server_hostname=self._host)
         except BaseException:
             sock.close()
             raise
