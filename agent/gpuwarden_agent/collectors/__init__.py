@@ -17,6 +17,7 @@ from gpuwarden_agent.collectors import (
     rdma,
     smart,
     storage,
+    structure,
 )
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, EventFollower
@@ -49,6 +50,7 @@ COLLECTORS: tuple[CollectorFactory, ...] = (
     net.build,
     ethtool.build,
     hardware_errors.build,
+    structure.build,
     _nvml,
     nvidia_smi.build,
     jobs.build,
