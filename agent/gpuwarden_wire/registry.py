@@ -1085,7 +1085,7 @@ _NODE_MEMORY: tuple[_Row, ...] = (
 # that announce a fault come with every poll, the others once a minute or once an hour.
 _GPU_PLANE: tuple[_Row, ...] = (
     (
-        "gpu_thermal_margin_celsius",
+        "gpu_temperature_margin_celsius",
         _G,
         "celsius",
         "nvmlDeviceGetMarginTemperature",
@@ -1199,7 +1199,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "wrong cap: slow GPU",
     ),
     (
-        "gpu_power_smoothing_life_ratio",
+        "gpu_power_smoothing_lifetime_ratio",
         _G,
         "ratio",
         "FI 258 (%)",
@@ -1239,7 +1239,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "context: normal under load",
     ),
     (
-        "gpu_thermal_limit_seconds_total",
+        "gpu_thermal_violation_seconds_total",
         _C,
         "seconds",
         "FI 75 (ns)",
@@ -1271,7 +1271,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "context: idle",
     ),
     (
-        "gpu_reliability_limit_seconds_total",
+        "gpu_reliability_violation_seconds_total",
         _C,
         "seconds",
         "FI 79 (ns)",
@@ -1351,7 +1351,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "HBM failure of the part",
     ),
     (
-        "gpu_ecc_sram_corrected_volatile_total",
+        "gpu_sram_corrected_volatile_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1359,7 +1359,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "SRAM wear",
     ),
     (
-        "gpu_ecc_sram_parity_volatile_total",
+        "gpu_sram_parity_uncorrected_volatile_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1367,7 +1367,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "SRAM failure",
     ),
     (
-        "gpu_ecc_sram_secded_volatile_total",
+        "gpu_sram_secded_uncorrected_volatile_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1375,7 +1375,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "SRAM failure",
     ),
     (
-        "gpu_ecc_sram_corrected_aggregate_total",
+        "gpu_sram_corrected_aggregate_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1383,7 +1383,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "SRAM wear of the part",
     ),
     (
-        "gpu_ecc_sram_parity_aggregate_total",
+        "gpu_sram_parity_uncorrected_aggregate_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1391,7 +1391,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "SRAM failure of the part",
     ),
     (
-        "gpu_ecc_sram_secded_aggregate_total",
+        "gpu_sram_secded_uncorrected_aggregate_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1399,7 +1399,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "SRAM failure of the part",
     ),
     (
-        "gpu_ecc_sram_l2_uncorrected_aggregate_total",
+        "gpu_sram_l2_uncorrected_aggregate_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1407,7 +1407,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "where SRAM fails: L2",
     ),
     (
-        "gpu_ecc_sram_sm_uncorrected_aggregate_total",
+        "gpu_sram_sm_uncorrected_aggregate_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1415,7 +1415,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "where SRAM fails: SM",
     ),
     (
-        "gpu_ecc_sram_pcie_uncorrected_aggregate_total",
+        "gpu_sram_pcie_uncorrected_aggregate_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1423,7 +1423,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "where SRAM fails: PCIe",
     ),
     (
-        "gpu_ecc_sram_mcu_uncorrected_aggregate_total",
+        "gpu_sram_mcu_uncorrected_aggregate_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1431,7 +1431,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "where SRAM fails: microcontroller",
     ),
     (
-        "gpu_ecc_sram_other_uncorrected_aggregate_total",
+        "gpu_sram_other_uncorrected_aggregate_total",
         _C,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1439,7 +1439,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "where SRAM fails: elsewhere",
     ),
     (
-        "gpu_ecc_sram_threshold_exceeded",
+        "gpu_sram_threshold_exceeded",
         _S,
         "",
         "nvmlDeviceGetSramEccErrorStatus",
@@ -1487,7 +1487,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "banks with no spare row left: the next remap fails",
     ),
     (
-        "gpu_rows_remap_inactive_correctable",
+        "gpu_row_remaps_inactive_corrected",
         _G,
         "",
         "FI 301",
@@ -1495,15 +1495,15 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "remapped, in force after a reset",
     ),
     (
-        "gpu_rows_remap_inactive_uncorrectable",
+        "gpu_row_remaps_inactive_uncorrected",
         _G,
         "",
         "FI 302",
         "",
         "remapped, in force after a reset",
     ),
-    ("gpu_banks_remapped_total", _C, "", "FI 303", "", "HBM failure, newest parts"),
-    ("gpu_banks_remap_inactive", _G, "", "FI 304", "", "in force after a reset"),
+    ("gpu_bank_remaps_active", _G, "", "FI 303", "", "HBM failure, newest parts"),
+    ("gpu_bank_remaps_inactive", _G, "", "FI 304", "", "in force after a reset"),
     ("gpu_bank_remap_spares_max", _G, "", "FI 305 (channels)", "", "headroom"),
     ("gpu_bank_remap_spares_none", _G, "", "FI 306 (channels)", "", "headroom used up"),
     ("gpu_bank_remap_pending", _S, "", "FI 307", "", "1 needs a reset"),
@@ -1518,7 +1518,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
     ("gpu_channel_repair_pending", _S, "", "nvmlDeviceGetRepairStatus", "", "1 needs a reset"),
     ("gpu_tpc_repair_pending", _S, "", "nvmlDeviceGetRepairStatus", "", "1 needs a reset"),
     (
-        "gpu_pages_retired_corrected_total",
+        "gpu_retired_pages_corrected_total",
         _C,
         "",
         "FI 29",
@@ -1526,7 +1526,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "memory wear, up to Turing",
     ),
     (
-        "gpu_pages_retired_uncorrected_total",
+        "gpu_retired_pages_uncorrected_total",
         _C,
         "",
         "FI 30",
@@ -1534,7 +1534,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "memory failure, up to Turing",
     ),
     (
-        "gpu_page_retirement_pending",
+        "gpu_retired_pages_pending",
         _S,
         "",
         "FI 31",
@@ -1550,7 +1550,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "corrupted InfoROM: board",
     ),
     ("gpu_pcie_replay_rollover_total", _C, "", "FI 95", "", "marginal PCIe link"),
-    ("gpu_pcie_l0_recovery_total", _C, "", "FI 169", "", "link retrains, earlier than replays"),
+    ("gpu_pcie_link_recoveries_total", _C, "", "FI 169", "", "link retrains, earlier than replays"),
     (
         "gpu_pcie_correctable_errors_total",
         _C,
@@ -1561,10 +1561,10 @@ _GPU_PLANE: tuple[_Row, ...] = (
     ),
     ("gpu_pcie_naks_received_total", _C, "", "FI 174", "", "partner or its direction"),
     ("gpu_pcie_receiver_errors_total", _C, "", "FI 175", "", "lane towards the GPU"),
-    ("gpu_pcie_bad_tlp_total", _C, "", "FI 176", "", "lane towards the GPU"),
+    ("gpu_pcie_tlp_errors_total", _C, "", "FI 176", "", "lane towards the GPU"),
     ("gpu_pcie_naks_sent_total", _C, "", "FI 177", "", "lane towards the GPU"),
-    ("gpu_pcie_bad_dllp_total", _C, "", "FI 178", "", "lane towards the GPU"),
-    ("gpu_pcie_non_fatal_errors_total", _C, "", "FI 179", "", "bus drop near"),
+    ("gpu_pcie_dllp_errors_total", _C, "", "FI 178", "", "lane towards the GPU"),
+    ("gpu_pcie_nonfatal_errors_total", _C, "", "FI 179", "", "bus drop near"),
     ("gpu_pcie_fatal_errors_total", _C, "", "FI 180", "", "bus drop near"),
     ("gpu_pcie_unsupported_requests_total", _C, "", "FI 181", "", "driver or switch"),
     ("gpu_pcie_lcrc_errors_total", _C, "", "FI 182", "", "lane towards the GPU"),
@@ -1580,7 +1580,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "link quality, NVLink 4 and before",
     ),
     (
-        "gpu_nvlink_replays_total",
+        "gpu_nvlink_dl_replays_total",
         _C,
         "",
         "FI 161 of every link",
@@ -1588,7 +1588,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "link quality, NVLink 4 and before",
     ),
     (
-        "gpu_nvlink_recoveries_total",
+        "gpu_nvlink_dl_recoveries_total",
         _C,
         "",
         "FI 162 of every link",
@@ -1645,7 +1645,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "link, NVLink 5",
     ),
     (
-        "gpu_nvlink_receive_remote_errors_total",
+        "gpu_nvlink_remote_errors_total",
         _C,
         "",
         "FI 209 of every link",
@@ -1653,7 +1653,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "fault upstream, NVLink 5",
     ),
     (
-        "gpu_nvlink_receive_general_errors_total",
+        "gpu_nvlink_general_errors_total",
         _C,
         "",
         "FI 210 of every link",
@@ -1669,7 +1669,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "local receiver, NVLink 5",
     ),
     (
-        "gpu_nvlink_transmit_discards_total",
+        "gpu_nvlink_discards_total",
         _C,
         "",
         "FI 212 of every link",
@@ -1677,7 +1677,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "partner down, NVLink 5",
     ),
     (
-        "gpu_nvlink_link_recoveries_successful_total",
+        "gpu_nvlink_recoveries_total",
         _C,
         "",
         "FI 213 of every link",
@@ -1685,7 +1685,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "flapping link, NVLink 5",
     ),
     (
-        "gpu_nvlink_link_recoveries_failed_total",
+        "gpu_nvlink_recoveries_failed_total",
         _C,
         "",
         "FI 214 of every link",
@@ -1693,7 +1693,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "link given up, NVLink 5",
     ),
     (
-        "gpu_nvlink_link_recovery_events_total",
+        "gpu_nvlink_recovery_events_total",
         _C,
         "",
         "FI 215 of every link",
@@ -1717,7 +1717,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "cable or backplane, NVLink 5",
     ),
     (
-        "gpu_nvlink_effective_ber_max",
+        "gpu_nvlink_effective_ber_ratio",
         _G,
         "ratio",
         "FI 220, worst link (mantissa and exponent)",
@@ -1725,7 +1725,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "cable or backplane, NVLink 5",
     ),
     (
-        "gpu_nvlink_symbol_ber_max",
+        "gpu_nvlink_symbol_ber_ratio",
         _G,
         "ratio",
         "FI 222, worst link (mantissa and exponent)",
@@ -1741,7 +1741,7 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "fabric manager not running",
     ),
     (
-        "gpu_fabric_error",
+        "gpu_fabric_error_code",
         _S,
         "",
         "nvmlDeviceGetGpuFabricInfoV (nvmlReturn_t of the registration)",
@@ -1765,11 +1765,19 @@ _GPU_PLANE: tuple[_Row, ...] = (
         "fabric",
     ),
     (
+        "gpu_fabric_health_mask",
+        _S,
+        "",
+        "nvmlDeviceGetGpuFabricInfoV (all flags as they come)",
+        "DCGM_FI_DEV_FABRIC_HEALTH_MASK",
+        "fabric",
+    ),
+    (
         "gpu_fabric_bandwidth_degraded",
         _S,
         "",
         "nvmlDeviceGetGpuFabricInfoV (health mask)",
-        "DCGM_FI_DEV_FABRIC_HEALTH_MASK",
+        "",
         "1: fewer links than there should be",
     ),
     (

@@ -92,7 +92,7 @@ def test_a_poll_asks_for_fields_in_two_calls_and_for_nothing_absent(start: Start
     assert calls[FIELDS] == 1  # the GPU's own; there is no link to ask about
     absent = {"nvmlDeviceGetMarginTemperature", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetMigMode"}
     assert not absent & calls.keys()
-    assert first.missing["gpu_thermal_margin_celsius"] == codes.NOT_SUPPORTED
+    assert first.missing["gpu_temperature_margin_celsius"] == codes.NOT_SUPPORTED
     linked = start(nvml.h100_node(1))
     linked.read()
     linked.read()
@@ -126,17 +126,17 @@ def test_a_field_that_fails_now_is_asked_again(start: Start) -> None:
     scenario.gpu(0).rules.append("fail field_222 999")
     rig = start(scenario)
     answer = rig.read()
-    assert answer.missing["gpu_nvlink_symbol_ber_max"] == codes.UNKNOWN
+    assert answer.missing["gpu_nvlink_symbol_ber_ratio"] == codes.UNKNOWN
     assert answer.values["gpu_nvlink_symbol_errors_total"] == 0.0
     rig.scenario.change(lambda n: n.gpu(0).rules.clear())
-    assert rig.read(Lane.MINUTE.value).values["gpu_nvlink_symbol_ber_max"] == 5e-12
+    assert rig.read(Lane.MINUTE.value).values["gpu_nvlink_symbol_ber_ratio"] == 5e-12
 
 
 def test_a_link_counter_never_falls_when_a_link_goes_down(start: Start) -> None:
     scenario = nvml.b200_node(1)
     scenario.gpu(0).set("field_213", 2)
     rig = start(scenario)
-    name = "gpu_nvlink_link_recoveries_successful_total"
+    name = "gpu_nvlink_recoveries_total"
     assert rig.read().values[name] == 36.0
     rig.scenario.change(lambda n: n.gpu(0).links_down.update({0, 1}))
     assert rig.read(Lane.MINUTE.value).values[name] == 36.0
@@ -171,5 +171,5 @@ def test_an_sram_beyond_its_threshold_is_told_with_the_place(start: Start) -> No
     scenario.gpu(0).set("sram_threshold_exceeded", 1)
     scenario.gpu(0).set("sram_l2", 12)
     values = start(scenario).read().values
-    assert values["gpu_ecc_sram_threshold_exceeded"] == 1.0
-    assert values["gpu_ecc_sram_l2_uncorrected_aggregate_total"] == 12.0
+    assert values["gpu_sram_threshold_exceeded"] == 1.0
+    assert values["gpu_sram_l2_uncorrected_aggregate_total"] == 12.0

@@ -52,7 +52,12 @@ def row_of(node: StubbedNode, number: int = 0) -> dict[str, Reading]:
         ),
         (
             nvml.h100_node,
-            {"gpu_c2c_links", "gpu_nvlink_symbol_ber_max", "gpu_mig_devices", "gpu_fabric_health"},
+            {
+                "gpu_c2c_links",
+                "gpu_nvlink_symbol_ber_ratio",
+                "gpu_mig_devices",
+                "gpu_fabric_health",
+            },
             {
                 "gpu_power_watts": 648.125,
                 "gpu_recovery_action": 0.0,
@@ -69,7 +74,7 @@ def row_of(node: StubbedNode, number: int = 0) -> dict[str, Reading]:
             {
                 "gpu_memory_total_bytes": float(180 * GIB),
                 "gpu_nvlinks_active": 18.0,
-                "gpu_nvlink_symbol_ber_max": 5e-12,
+                "gpu_nvlink_symbol_ber_ratio": 5e-12,
                 "gpu_nvlink_speed_min_bytes_per_second": 53_125e6,
                 "gpu_nvlink_transmitted_bytes_total": 18 * 4e9,
                 "gpu_fabric_health": 1.0,
@@ -204,7 +209,7 @@ def test_without_the_fields_of_a_link_the_calls_are_asked(start: Start) -> None:
     scenario.gpu(0).links_down.add(5)
     row = row_of(start(scenario))
     assert (row["gpu_nvlinks_active"], row["gpu_nvlinks_inactive"]) == (11.0, 1.0)
-    assert (row["gpu_nvlink_replays_total"], row["gpu_nvlink_errors_total"]) == (22.0, 22.0)
+    assert (row["gpu_nvlink_dl_replays_total"], row["gpu_nvlink_errors_total"]) == (22.0, 22.0)
 
 
 def test_the_worst_link_speaks_for_a_ratio_and_all_for_a_count(start: Start) -> None:
@@ -215,9 +220,9 @@ def test_the_worst_link_speaks_for_a_ratio_and_all_for_a_count(start: Start) -> 
     gpu.set("field_214.7", 2)
     gpu.set("field_214.8", 1)
     row = row_of(start(scenario))
-    assert row["gpu_nvlink_symbol_ber_max"] == pytest.approx(9e-7)
+    assert row["gpu_nvlink_symbol_ber_ratio"] == pytest.approx(9e-7)
     assert row["gpu_nvlink_speed_min_bytes_per_second"] == 26_562e6
-    assert row["gpu_nvlink_link_recoveries_failed_total"] == 3.0
+    assert row["gpu_nvlink_recoveries_failed_total"] == 3.0
 
 
 def test_a_lost_gpu_is_told_and_the_others_go_on(start: Start) -> None:

@@ -12,9 +12,10 @@ from gpuwarden_agent.sources.nvml_calling import Caller, Gpu
 
 FABRIC_METRICS = (
     "gpu_fabric_state",
-    "gpu_fabric_error",
+    "gpu_fabric_error_code",
     "gpu_fabric_clique",
     "gpu_fabric_health",
+    "gpu_fabric_health_mask",
     "gpu_fabric_bandwidth_degraded",
     "gpu_fabric_route_recovering",
     "gpu_fabric_route_unhealthy",
@@ -68,7 +69,7 @@ def decode_fabric(
         return (state, *(None,) * (len(FABRIC_METRICS) - 1))
     flags = tuple(_flag(mask >> shift) for shift in _FLAG_SHIFTS)
     wrong = mask >> _MISCONFIGURATION_SHIFT & 0xF
-    return (state, error, clique, summary or None, *flags, wrong - 1 if wrong else None)
+    return (state, error, clique, summary or None, mask, *flags, wrong - 1 if wrong else None)
 
 
 def _flag(bits: int) -> float | None:

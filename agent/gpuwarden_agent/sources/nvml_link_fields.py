@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_calling import NO_READING, Caller, CallError, Gpu, Readings
-from gpuwarden_agent.sources.nvml_values import NO_FIELD, number_of, prepared
+from gpuwarden_agent.sources.nvml_values import NO_FIELD, prepared, unpack
 
 MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS, nvml.h of driver 580
 _AT_ONCE = 128
@@ -22,8 +22,8 @@ _ERROR_CALL = "nvmlDeviceGetNvLinkErrorCounter"
 # Field id of a link's counter -> its number in nvmlNvLinkErrorCounter_t for drivers without the
 # field (NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT), and the metric.
 _ERROR_FIELDS: dict[int, tuple[int, str]] = {
-    161: (0, "gpu_nvlink_replays_total"),
-    162: (1, "gpu_nvlink_recoveries_total"),
+    161: (0, "gpu_nvlink_dl_replays_total"),
+    162: (1, "gpu_nvlink_dl_recoveries_total"),
     163: (2, "gpu_nvlink_crc_errors_total"),
 }
 
@@ -72,17 +72,17 @@ LINK_FIELDS: tuple[LinkField, ...] = (
     LinkField(206, "gpu_nvlink_malformed_packets_total"),
     LinkField(207, "gpu_nvlink_buffer_overruns_total"),
     LinkField(208, "gpu_nvlink_receive_errors_total"),
-    LinkField(209, "gpu_nvlink_receive_remote_errors_total"),
-    LinkField(210, "gpu_nvlink_receive_general_errors_total"),
+    LinkField(209, "gpu_nvlink_remote_errors_total"),
+    LinkField(210, "gpu_nvlink_general_errors_total"),
     LinkField(211, "gpu_nvlink_integrity_errors_total"),
-    LinkField(212, "gpu_nvlink_transmit_discards_total"),
-    LinkField(213, "gpu_nvlink_link_recoveries_successful_total"),
-    LinkField(214, "gpu_nvlink_link_recoveries_failed_total"),
-    LinkField(215, "gpu_nvlink_link_recovery_events_total"),
+    LinkField(212, "gpu_nvlink_discards_total"),
+    LinkField(213, "gpu_nvlink_recoveries_total"),
+    LinkField(214, "gpu_nvlink_recoveries_failed_total"),
+    LinkField(215, "gpu_nvlink_recovery_events_total"),
     LinkField(219, "gpu_nvlink_effective_errors_total"),
-    LinkField(220, "gpu_nvlink_effective_ber_max", _worst_ber, counts=False),
+    LinkField(220, "gpu_nvlink_effective_ber_ratio", _worst_ber, counts=False),
     LinkField(221, "gpu_nvlink_symbol_errors_total"),
-    LinkField(222, "gpu_nvlink_symbol_ber_max", _worst_ber, counts=False),
+    LinkField(222, "gpu_nvlink_symbol_ber_ratio", _worst_ber, counts=False),
 )
 C2C_FIELDS: tuple[LinkField, ...] = (
     LinkField(171, "gpu_c2c_links_active", counts=False),
@@ -238,8 +238,8 @@ def _ask(
         part = tuple(wanted[start : start + _AT_ONCE])
         values = _array(gpu, part)
         caller.fields(gpu.handle, values)
-        for pair, value in zip(part, values, strict=True):
-            found[pair] = _answer(value)
+        for field, link, code, number in unpack(values):
+            found[field, link] = (codes.NO_DATA, 0.0) if number in NO_READING else (code, number)
     return found
 
 
@@ -249,14 +249,6 @@ def _array(gpu: Gpu, wanted: tuple[tuple[int, int], ...]) -> Any:
     if known is None:
         known = gpu.batches[name] = prepared(wanted)
     return known
-
-
-def _answer(value: Any) -> tuple[int, float]:
-    code: int = value.nvmlReturn
-    if code in codes.LOST:
-        raise CallError("nvmlDeviceGetFieldValues", code)
-    number = number_of(value) if code == codes.SUCCESS else 0.0
-    return (codes.NO_DATA, 0.0) if number is None or number in NO_READING else (code, number)
 
 
 def _key(number: int) -> str:

@@ -99,18 +99,18 @@ def _ecc(metric: str, error_type: int, counter_type: int) -> Query:
 
 # Members of nvmlEccSramErrorStatus_v1_t; "parity" and "SEC-DED" are uncorrected errors.
 _SRAM = (
-    ("volatileCor", "gpu_ecc_sram_corrected_volatile_total"),
-    ("volatileUncParity", "gpu_ecc_sram_parity_volatile_total"),
-    ("volatileUncSecDed", "gpu_ecc_sram_secded_volatile_total"),
-    ("aggregateCor", "gpu_ecc_sram_corrected_aggregate_total"),
-    ("aggregateUncParity", "gpu_ecc_sram_parity_aggregate_total"),
-    ("aggregateUncSecDed", "gpu_ecc_sram_secded_aggregate_total"),
-    ("aggregateUncBucketL2", "gpu_ecc_sram_l2_uncorrected_aggregate_total"),
-    ("aggregateUncBucketSm", "gpu_ecc_sram_sm_uncorrected_aggregate_total"),
-    ("aggregateUncBucketPcie", "gpu_ecc_sram_pcie_uncorrected_aggregate_total"),
-    ("aggregateUncBucketMcu", "gpu_ecc_sram_mcu_uncorrected_aggregate_total"),
-    ("aggregateUncBucketOther", "gpu_ecc_sram_other_uncorrected_aggregate_total"),
-    ("bThresholdExceeded", "gpu_ecc_sram_threshold_exceeded"),
+    ("volatileCor", "gpu_sram_corrected_volatile_total"),
+    ("volatileUncParity", "gpu_sram_parity_uncorrected_volatile_total"),
+    ("volatileUncSecDed", "gpu_sram_secded_uncorrected_volatile_total"),
+    ("aggregateCor", "gpu_sram_corrected_aggregate_total"),
+    ("aggregateUncParity", "gpu_sram_parity_uncorrected_aggregate_total"),
+    ("aggregateUncSecDed", "gpu_sram_secded_uncorrected_aggregate_total"),
+    ("aggregateUncBucketL2", "gpu_sram_l2_uncorrected_aggregate_total"),
+    ("aggregateUncBucketSm", "gpu_sram_sm_uncorrected_aggregate_total"),
+    ("aggregateUncBucketPcie", "gpu_sram_pcie_uncorrected_aggregate_total"),
+    ("aggregateUncBucketMcu", "gpu_sram_mcu_uncorrected_aggregate_total"),
+    ("aggregateUncBucketOther", "gpu_sram_other_uncorrected_aggregate_total"),
+    ("bThresholdExceeded", "gpu_sram_threshold_exceeded"),
 )
 _MEMORY = ("gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_memory_reserved_bytes")
 
@@ -125,7 +125,7 @@ QUERIES: dict[Lane, tuple[tuple[Query, ...], ...]] = {
             _getter("nvmlDeviceGetTemperatureV", "gpu_temperature_celsius", 0),
             _getter("nvmlDeviceGetTemperature", "gpu_temperature_celsius", 0),
         ),
-        (_getter("nvmlDeviceGetMarginTemperature", "gpu_thermal_margin_celsius"),),
+        (_getter("nvmlDeviceGetMarginTemperature", "gpu_temperature_margin_celsius"),),
         (_getter("nvmlDeviceGetPowerUsage", "gpu_power_watts", scale=1e-3),),
         (_getter("nvmlDeviceGetEnforcedPowerLimit", "gpu_power_limit_watts", scale=1e-3),),
         (_getter("nvmlDeviceGetTotalEnergyConsumption", "gpu_energy_joules_total", scale=1e-3),),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,13 @@ import pynvml
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_calling import Caller, CallError, Gpu, Lane, Readings
 
-# nvmlValueType_t -> member of nvmlValue_t.
-_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+# nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value. Unpacked
+# by hand: ctypes takes a microsecond for each member of each field.
+_FIELD = struct.Struct("=IIqqII8s")
+
+# nvmlValueType_t: double, unsigned int, unsigned long, unsigned long long, signed long long, signed
+# int, unsigned short.
+_NUMBERS = tuple(struct.Struct(f"={code}").unpack_from for code in "dIQQqiH")
 
 # An older driver does not know an id: INVALID_ARGUMENT.
 NO_FIELD = codes.ABSENT | {codes.INVALID_ARGUMENT}
@@ -70,11 +76,11 @@ GROUPS: dict[Lane, tuple[FieldGroup, ...]] = {
                 Field(185, "gpu_power_average_watts", _MILLI),
                 Field(186, "gpu_power_instant_watts", _MILLI),
                 Field(74, "gpu_power_cap_seconds_total", _NS),
-                Field(75, "gpu_thermal_limit_seconds_total", _NS),
+                Field(75, "gpu_thermal_violation_seconds_total", _NS),
                 Field(76, "gpu_sync_boost_seconds_total", _NS),
                 Field(77, "gpu_board_limit_seconds_total", _NS),
                 Field(78, "gpu_low_utilization_seconds_total", _NS),
-                Field(79, "gpu_reliability_limit_seconds_total", _NS),
+                Field(79, "gpu_reliability_violation_seconds_total", _NS),
                 Field(269, "gpu_software_thermal_slowdown_seconds_total", _NS),
                 Field(270, "gpu_thermal_slowdown_seconds_total", _NS),
                 Field(271, "gpu_power_brake_seconds_total", _NS),
@@ -91,16 +97,16 @@ GROUPS: dict[Lane, tuple[FieldGroup, ...]] = {
                 Field(23, "gpu_ecc_dram_uncorrected_aggregate_total"),
                 *_numbered(
                     29,
-                    "gpu_pages_retired_corrected_total",
-                    "gpu_pages_retired_uncorrected_total",
-                    "gpu_page_retirement_pending",
+                    "gpu_retired_pages_corrected_total",
+                    "gpu_retired_pages_uncorrected_total",
+                    "gpu_retired_pages_pending",
                 ),
                 *_numbered(
                     301,
-                    "gpu_rows_remap_inactive_correctable",
-                    "gpu_rows_remap_inactive_uncorrectable",
-                    "gpu_banks_remapped_total",
-                    "gpu_banks_remap_inactive",
+                    "gpu_row_remaps_inactive_corrected",
+                    "gpu_row_remaps_inactive_uncorrected",
+                    "gpu_bank_remaps_active",
+                    "gpu_bank_remaps_inactive",
                     "gpu_bank_remap_spares_max",
                     "gpu_bank_remap_spares_none",
                     "gpu_bank_remap_pending",
@@ -111,16 +117,16 @@ GROUPS: dict[Lane, tuple[FieldGroup, ...]] = {
             "pcie",
             (
                 Field(95, "gpu_pcie_replay_rollover_total"),
-                Field(169, "gpu_pcie_l0_recovery_total"),
+                Field(169, "gpu_pcie_link_recoveries_total"),
                 *_numbered(
                     173,
                     "gpu_pcie_correctable_errors_total",
                     "gpu_pcie_naks_received_total",
                     "gpu_pcie_receiver_errors_total",
-                    "gpu_pcie_bad_tlp_total",
+                    "gpu_pcie_tlp_errors_total",
                     "gpu_pcie_naks_sent_total",
-                    "gpu_pcie_bad_dllp_total",
-                    "gpu_pcie_non_fatal_errors_total",
+                    "gpu_pcie_dllp_errors_total",
+                    "gpu_pcie_nonfatal_errors_total",
                     "gpu_pcie_fatal_errors_total",
                     "gpu_pcie_unsupported_requests_total",
                     "gpu_pcie_lcrc_errors_total",
@@ -135,7 +141,7 @@ GROUPS: dict[Lane, tuple[FieldGroup, ...]] = {
             (
                 Field(192, "gpu_power_limit_requested_watts", _MILLI),
                 Field(186, "gpu_module_power_watts", _MILLI, _MODULE),
-                Field(258, "gpu_power_smoothing_life_ratio", 1e-2),
+                Field(258, "gpu_power_smoothing_lifetime_ratio", 1e-2),
             ),
         ),
         FieldGroup(
@@ -176,12 +182,21 @@ def prepared(wanted: Sequence[tuple[int, int]]) -> Any:
     return values
 
 
-def number_of(value: Any) -> float | int | None:
-    """The number in a field value; None where its type is none that we know."""
-    if value.valueType >= len(_VALUE_MEMBERS):
-        return None
-    number: float | int = getattr(value.value, _VALUE_MEMBERS[value.valueType])
-    return number
+def unpack(values: Any) -> Iterator[tuple[int, int, int, float]]:
+    """(field id, scope id, nvmlReturn_t, number) of each field of a filled array.
+
+    Raises:
+        CallError: One field says that the GPU is lost.
+    """
+    for number, scope, _, _, kind, code, raw in _FIELD.iter_unpack(values):
+        if code in codes.LOST:
+            raise CallError("nvmlDeviceGetFieldValues", code)
+        if code != codes.SUCCESS:
+            yield number, scope, code, 0.0
+        elif kind < len(_NUMBERS):
+            yield number, scope, code, _NUMBERS[kind](raw)[0]
+        else:
+            yield number, scope, codes.NO_DATA, 0.0
 
 
 def read_fields(caller: Caller, gpu: Gpu, group: FieldGroup, readings: Readings) -> None:
@@ -196,13 +211,14 @@ def read_fields(caller: Caller, gpu: Gpu, group: FieldGroup, readings: Readings)
         return
     try:
         caller.fields(gpu.handle, values)
+        answers = list(unpack(values))
     except CallError as error:
         if error.code in codes.LOST:
             raise
         readings.miss((one.metric for one in fields), error.code)
         return
-    for field, value in zip(fields, values, strict=True):
-        _note(gpu, readings, field, value)
+    for field, (_, _, code, number) in zip(fields, answers, strict=True):
+        _note(gpu, readings, field, code, number)
 
 
 def _batch(gpu: Gpu, group: FieldGroup) -> tuple[tuple[Field, ...], Any]:
@@ -215,16 +231,11 @@ def _batch(gpu: Gpu, group: FieldGroup) -> tuple[tuple[Field, ...], Any]:
     return known
 
 
-def _note(gpu: Gpu, readings: Readings, field: Field, value: Any) -> None:
-    code = value.nvmlReturn
-    if code in codes.LOST:
-        raise CallError("nvmlDeviceGetFieldValues", code)
-    if code in NO_FIELD:
+def _note(gpu: Gpu, readings: Readings, field: Field, code: int, number: float) -> None:
+    if code == codes.SUCCESS:
+        readings.note(field.metric, number, field.scale)
+    elif code in NO_FIELD:
         gpu.absent.add(field.key)
         gpu.batches.clear()
-        return
-    number = number_of(value) if code == codes.SUCCESS else None
-    if number is None:
-        readings.miss((field.metric,), code if code != codes.SUCCESS else codes.NO_DATA)
     else:
-        readings.note(field.metric, number, field.scale)
+        readings.miss((field.metric,), code)

@@ -158,5 +158,5 @@ def test_what_another_mode_or_driver_does_not_give_is_no_loss() -> None:
 
 
 def test_a_reading_of_no_weight_does_not_keep_the_check_from_passing() -> None:
-    odd = answer(missing={"gpu_nvlink_symbol_ber_max": 999})
+    odd = answer(missing={"gpu_nvlink_symbol_ber_ratio": 999})
     assert probes(answer(15), odd, odd)[2] == [Finding.CHECKED]

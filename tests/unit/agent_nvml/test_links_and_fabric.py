@@ -49,5 +49,5 @@ def test_a_wrong_configuration_is_told_by_number() -> None:
 
 def test_all_parts_not_supported_on_a_healthy_gpu_is_no_fault() -> None:
     found = fabric(summary=0, mask=0)
-    assert (found["state"], found["error"], found["clique"]) == (3, 0, 1)
+    assert (found["state"], found["error_code"], found["clique"]) == (3, 0, 1)
     assert [found[name] for name in ("health", "route_unhealthy", "misconfiguration")] == [None] * 3
