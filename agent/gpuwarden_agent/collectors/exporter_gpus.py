@@ -32,10 +32,13 @@ class ExporterGpus:
         rails: PciRails,
         memory: NodeMemory,
         proc_root: Path,
+        *,
+        expected_set: bool,
     ) -> None:
         self._bus = bus
         self._rails = rails
         self._memory = memory
+        self._expected_set = expected_set
         self._proc_root = proc_root
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuFacts] = {}
@@ -52,6 +55,7 @@ class ExporterGpus:
             PciRails(nvml.sys_root),
             NodeMemory(ledger, nvml.boot_id, nvml.gpus_expected),
             context.settings.proc_root,
+            expected_set=nvml.gpus_expected is not None,
         )
 
     def take(self, gpus: Mapping[str, GpuFacts]) -> tuple[Mapping[str, Reading], Inventory | None]:
@@ -70,7 +74,12 @@ class ExporterGpus:
                 "node_gpus_on_pci": on_pci,
                 "node_gpus_expected": expected or Unavailable("none_seen_yet"),
             }
-            whole = Inventory(gpus=self._identities(), gpus_expected=expected or None)
+            whole = Inventory(
+                gpus=self._identities(),
+                gpus_expected=expected or None,
+                gpus_expected_set=self._expected_set,
+                gpus_elsewhere=self._bus.away,
+            )
             changed, self._told = whole != self._told, whole
             return row, whole if changed else None
 
