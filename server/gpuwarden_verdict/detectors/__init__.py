@@ -20,6 +20,7 @@ from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
 from gpuwarden_verdict.detectors.learned import detect_risk, detect_risk_clear
 from gpuwarden_verdict.detectors.link_down import CARRIER_DOWN, PORT_DOWN
+from gpuwarden_verdict.detectors.link_flapping import PORT_FLAPPING
 from gpuwarden_verdict.detectors.nic_error import NIC_ERROR, NIC_LINK_LOG
 from gpuwarden_verdict.detectors.nvlink_down import NvlinkDownDetector
 from gpuwarden_verdict.detectors.nvlink_log import NVLINK_LOG
@@ -82,6 +83,7 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     DeviceMissingDetector(),
     PORT_DOWN,
     CARRIER_DOWN,
+    PORT_FLAPPING,
     NvlinkDownDetector(),
     TemperaturePeersDetector(),
 )
