@@ -278,6 +278,17 @@ def test_options_before_the_command_win(
     assert run(["--url", "nonsense", "nodes"]) == ExitCode.USAGE
 
 
+def test_key_that_no_header_can_carry_is_told_with_its_mend(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUWARDEN_KEY", "gw_…")
+    assert run(["nodes"]) == ExitCode.USAGE
+    fault, mend = capsys.readouterr().err.splitlines()
+    assert fault.startswith("gpuwarden: GPUWARDEN_KEY: character 4 of the key is … (U+2026)")
+    assert "gpuwarden keys create" in mend
+    assert api.requests == []
+
+
 def test_every_no_says_its_mend(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     api.problems["POST", "/v1/decisions/dec-1/revoke"] = Problem(
         type="urn:x",
