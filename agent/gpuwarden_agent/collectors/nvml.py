@@ -207,11 +207,17 @@ class NvmlCollector:
     def _changed_inventory(self, expected: int | None) -> Inventory | None:
         """All GPUs of this boot: a lost one stays the node's until another sits in its slot."""
         answers = sorted((gpu.last for gpu in self._roll.gpus.values()), key=_slot)
-        facts = (expected, self._driver_version, tuple(map(_facts, answers)))
+        away = self._pci.away
+        facts = (expected, away, self._driver_version, tuple(map(_facts, answers)))
         if facts == self._inventory_facts:
             return None
         self._inventory_facts = facts
-        return Inventory(gpus=tuple(map(self._identity, answers)), gpus_expected=expected)
+        return Inventory(
+            gpus=tuple(map(self._identity, answers)),
+            gpus_expected=expected,
+            gpus_expected_set=self._settings.gpus_expected is not None,
+            gpus_elsewhere=away,
+        )
 
     def _identity(self, gpu: GpuAnswer) -> GpuIdentity:
         return GpuIdentity(

@@ -148,7 +148,7 @@ def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
         last_seen_at=presence.last_seen_at if presence else None,
         silent=contact is Contact.SILENT,
         gpus_visible=sum(gpu.present for gpu in records),
-        gpus_expected=node.gpus_expected,
+        gpus_expected=sources.facts.gpus_expected(node.node_id),
         gpus=[_node_gpu(gpu, says[gpu.gpu_uuid]) for gpu in records if gpu.gpu_uuid in says],
         trouble=[
             TroubleView(source=one.source, reason=one.reason, since=one.since)

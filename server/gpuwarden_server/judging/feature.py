@@ -101,6 +101,7 @@ class Judging:
         writer = parts.state.writer
         book = await asyncio.wrap_future(writer.submit(lambda writes: Book(writes, now)))
         self.facts.follow_retired(lambda: book.retired)
+        self.facts.follow_repairs(lambda: book.repaired_at)
         pools = PoolBook(parts.policy, book, self.facts.census)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
         with parts.state.read() as connection:

@@ -94,6 +94,18 @@ def write_state_move(connection: Connection, move: StateMove) -> None:
     )
 
 
+def read_repairs(connection: Connection) -> dict[str, float]:
+    """When a passed check last ended each GPU's repair, epoch seconds by uuid."""
+    c = entity_state_moves.c
+    statement = (
+        select(c.entity, func.max(c.at))
+        .where(c.entity_kind == EntityKind.GPU.value, c.before == EntityState.IN_REPAIR.value)
+        .where(c.after == EntityState.PROBATION.value)
+        .group_by(c.entity)
+    )
+    return {row[0]: row[1] for row in connection.execute(statement)}
+
+
 def read_state_moves(
     connection: Connection, key: Key, limit: int
 ) -> Sequence[Mapping[str, object]]:

@@ -15,6 +15,7 @@ from gpuwarden_verdict.detectors.device_missing import DeviceMissingDetector
 from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
 from gpuwarden_verdict.detectors.driver_wide import DriverWideDetector
 from gpuwarden_verdict.detectors.ecc_uncorrected import EccUncorrectedDetector
+from gpuwarden_verdict.detectors.gpu_answers import detect_answers
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
 from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
@@ -119,7 +120,7 @@ def detect_clears(
         for item in incident.evidence:
             if item.persistence is Persistence.LEVEL and item.cleared_at is None:
                 asked.setdefault(item.detector, set()).add(incident.entity)
-    recoveries: list[Recovery] = []
+    recoveries = detect_answers(state, fleet, open_incidents, now)
     for detector in SWEEP_DETECTORS:
         entities = set().union(*(asked.get(name, set()) for name in detector.speaks_for))
         ordered = sorted(entities, key=lambda ref: (ref.kind, ref.key))
