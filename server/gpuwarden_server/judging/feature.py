@@ -27,6 +27,7 @@ from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FactSink
+from gpuwarden_server.judging.relocation import Relocation
 from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import RiskSource, Sweeper
@@ -193,4 +194,5 @@ class Judging:
             readers=parts.hub,
             pools=pools,
             retirement=Retirement(book, facts),
+            relocation=Relocation(book, parts.directory),
         )
