@@ -14,6 +14,7 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.ingest import repository
 from gpuwarden_server.ingest.checks import check_batch, check_tables
+from gpuwarden_server.ingest.clocks import clock_after
 from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, NodeDirectory, VerdictSource
@@ -230,6 +231,7 @@ class IngestService:
             latest=now + parts.future_tolerance_s,
             is_history=claim is Claim.HISTORY,
             knows_boot=parts.directory.knows_boot(batch.node_id, batch.boot_id),
+            clock_high=spool.clock_high,
         )
 
         def write(connection: DatabaseConnection) -> list[StoredEvent]:
@@ -241,6 +243,8 @@ class IngestService:
         stored = await self._write(write)
         draft.adopt()
         spool.ledgers[Stream.EVENTS] = ledger
+        for event in batch.events:
+            spool.clock_high = clock_after(spool.clock_high, batch, event, now)
         if any(item.event.kind is EventKind.INVENTORY for item in stored):
             session.rows.clear()  # a GPU may have come back from another node
         parts.meters.events.labels("stored").inc(len(stored))

@@ -14,11 +14,11 @@ from gpuwarden_server.decisions.hub import REPLAY_FRAMES, FeedHub
 from gpuwarden_server.decisions.ports import Author
 from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.ingest.clocks import booted_at
 from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.boots import booted_at
 from gpuwarden_server.judging.commands import JudgeDesk
 from gpuwarden_server.judging.desk import EventDesk
 from gpuwarden_server.judging.facts import FleetFacts, Patience, Presences
@@ -169,9 +169,9 @@ class Judging:
 
     def _recall(self, connection: Connection, book: Book, desk: EventDesk) -> None:
         """What detectors ask about, from events that were judged before the restart."""
-        for node_id, event in read_standing_events(connection):
+        for node_id, event, received_at in read_standing_events(connection):
             self.troubles.note(node_id, event)
-            at = booted_at(event)
+            at = booted_at(event, received_at)
             if at is not None:
                 self.facts.note_boots({node_id: at})
         desk.recall(read_recent_events(connection, book.position))
