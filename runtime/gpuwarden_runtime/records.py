@@ -59,6 +59,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         silent: True while its agent has not reported for longer than the server allows.
         gpus_visible: GPUs that the driver shows now.
         gpus_expected: How many there should be, None where nobody said.
+        gpus_unread: Why no GPU is read, None where one is or none is looked for.
         trouble: Sources of the agent that cannot be read.
     """
 
@@ -72,6 +73,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     silent: bool = False
     gpus_visible: int | None = None
     gpus_expected: int | None = None
+    gpus_unread: str | None = None
     gpus: tuple[GpuLine, ...] = ()
     trouble: tuple[Trouble, ...] = ()
     open_incidents: int = 0

@@ -27,6 +27,7 @@ NODE = {
     "silent": True,
     "gpus_visible": 7,
     "gpus_expected": 8,
+    "gpus_unread": None,
     "gpus": [{"gpu_uuid": GPU, "index": 3, "pci_bus_id": "0000:3b:00.0", "state": "suspect"}],
     "trouble": [{"source": "nic", "reason": "permission_denied", "since": 1.0}],
     "open_incidents": 1,
@@ -115,6 +116,18 @@ def test_nodes_for_people_and_programs(api: FakeApi, capsys: pytest.CaptureFixtu
     assert {**node, "gpus": None, "trouble": None} == {**NODE, "gpus": None, "trouble": None}
     assert run(["nodes", "--json", "--usable", "no"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_node_whose_gpus_are_not_read_says_so_and_once(
+    api: FakeApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = {**NODE, "gpus_visible": 0, "gpus": [], "trouble": [], "gpus_unread": "no NVML"}
+    told = [{"source": "nvml", "reason": "no NVML", "since": 1.0}]
+    answer(api, "/v1/nodes", bare, {**bare, "node_id": "gpu-0002", "trouble": told})
+    assert run(["nodes"]) == ExitCode.DONE
+    first, second = capsys.readouterr().out.splitlines()[1:]
+    for line in (first, second):
+        assert line.rstrip().endswith("silent; no GPU read: no NVML")
 
 
 @pytest.mark.parametrize(

@@ -162,5 +162,11 @@ def _state(node: NodeRecord) -> str:
 def _remark(node: NodeRecord) -> str:
     remarks = ["silent"] if node.silent else []
     remarks += [f"GPU {gpu.index} {gpu.state}" for gpu in node.gpus if gpu.state != "healthy"]
-    remarks += [f"{trouble.source}: {trouble.reason}" for trouble in node.trouble]
+    if node.gpus_unread is not None:
+        remarks.append(f"no GPU read: {node.gpus_unread}")
+    remarks += [
+        f"{trouble.source}: {trouble.reason}"
+        for trouble in node.trouble
+        if (trouble.source, trouble.reason) != ("nvml", node.gpus_unread)
+    ]
     return "; ".join(remarks)
