@@ -47,6 +47,7 @@ from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
 from gpuwarden_server.ingest.endpoints import IngestHandler
 from gpuwarden_server.ingest.meters import CheckpointMeters, IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, VerdictSource
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
 from gpuwarden_server.ingest.sessions import Sessions
@@ -98,6 +99,7 @@ class Foundation:
         ring: Valid keys.
         state: Columnar state of the fleet and its lock.
         sessions: What the front door remembers of each node; `presence` for readers.
+        refusals: Agents that were refused because another machine speaks for their node.
         directory: Nodes and GPUs.
         stopping: Set when the shutdown begins: long-lived streams end then.
     """
@@ -110,6 +112,7 @@ class Foundation:
     ring: KeyRing
     state: GuardedState
     sessions: Sessions
+    refusals: RefusalBook
     directory: FleetDirectory
     stopping: asyncio.Event
 
@@ -191,6 +194,7 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
         ring=KeyRing(store.state, clock),
         state=GuardedState(FleetState()),
         sessions=sessions,
+        refusals=RefusalBook(clock),
         directory=FleetDirectory(sessions.is_live),
         stopping=asyncio.Event(),
     )
@@ -221,6 +225,7 @@ def _ingest(
             database=base.store.state,
             state=base.state,
             sessions=base.sessions,
+            refusals=base.refusals,
             book=book,
             directory=base.directory,
             sink=sink,
@@ -272,6 +277,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             guarded=base.state,
             directory=base.directory,
             presences=base.sessions,
+            refusals=base.refusals,
             clock=base.clock,
             policy=policy,
             hub=hub,

@@ -30,11 +30,12 @@ class NodeGpuView(BaseModel):
 
 
 class TroubleView(BaseModel):
-    """A source of the agent that does not work."""
+    """A source of the agent that does not work, or agents that get in each other's way."""
 
     source: str
     reason: str
     since: float
+    mend: str = Field(description="what to do about it, empty where nothing is known")
 
 
 class NodeView(BaseModel):
@@ -156,7 +157,7 @@ def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
         gpus_unread=None if records else _unread(sources, node.node_id),
         gpus=[_node_gpu(gpu, says[gpu.gpu_uuid]) for gpu in records if gpu.gpu_uuid in says],
         trouble=[
-            TroubleView(source=one.source, reason=one.reason, since=one.since)
+            TroubleView(source=one.source, reason=one.reason, since=one.since, mend=one.mend)
             for one in sources.troubles.of(node.node_id)
             if contact is not Contact.RETIRED
         ],

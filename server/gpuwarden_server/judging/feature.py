@@ -16,6 +16,7 @@ from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.clocks import booted_at
 from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import Book
@@ -50,6 +51,7 @@ class JudgingParts:
         guarded: Columnar state.
         directory: Nodes and GPUs.
         presences: Who was heard of.
+        refusals: Who was refused beside them.
         clock: Time.
         policy: Rules.
         hub: Readers of the feed.
@@ -65,6 +67,7 @@ class JudgingParts:
     guarded: GuardedState
     directory: FleetDirectory
     presences: Presences
+    refusals: RefusalBook
     clock: Clock
     policy: PolicyDocument
     hub: FeedHub
@@ -82,14 +85,14 @@ class Judging:
     Attributes:
         board: What it publishes.
         facts: What it knows of the fleet.
-        troubles: Agents' own trouble.
+        troubles: Agents' own trouble, and agents that are one too many.
     """
 
     def __init__(self, parts: JudgingParts) -> None:
         self._parts = parts
         self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.patience)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
-        self.troubles = TroubleBook()
+        self.troubles = TroubleBook(parts.refusals)
         self._meters = JudgeMeters(parts.registry)
         self._worker: JudgeWorker | None = None
         self._desk: JudgeDesk | None = None
