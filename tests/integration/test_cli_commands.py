@@ -317,6 +317,42 @@ def test_every_no_says_its_mend(api: FakeApi, capsys: pytest.CaptureFixture[str]
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "code", "mend"),
+    [
+        (["nodes"], 401, "no_valid_key", "set GPUWARDEN_KEY or GPUWARDEN_KEY_FILE"),
+        (["decisions", "revoke", "dec-1", "--reason", "x"], 404, "not_found", "decisions list"),
+        (["decisions", "revoke", "dec-1", "--reason", "x"], 409, "not_live", "decisions list"),
+        (["incidents", "acknowledge", "i", "--reason", "x"], 409, "wrong_phase", "incidents list"),
+        (["repair", GPU, "--reason", "x"], 404, "not_found", "nodes --json"),
+        (["keys", "delete", "k1"], 404, "not_found", "keys list"),
+    ],
+)
+def test_a_mend_speaks_of_commands_not_of_http(
+    api: FakeApi,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    status: int,
+    code: str,
+    mend: str,
+) -> None:
+    sent = "Send `Authorization: Bearer gw_…`. See GET /v1/decisions?phase=live. Read it again."
+    said = Problem(type="urn:x", title="No", status=status, code=code, detail="no", mend=sent)
+    for route in (
+        ("GET", "/v1/nodes"),
+        ("POST", "/v1/decisions/dec-1/revoke"),
+        ("POST", "/v1/incidents/i/acknowledge"),
+        ("POST", f"/v1/gpus/{GPU}/repair"),
+        ("DELETE", "/v1/keys/k1"),
+    ):
+        api.problems[route] = said
+    assert run(words) == ExitCode.REFUSED
+    shown = capsys.readouterr().err
+    assert mend in shown
+    assert "Bearer" not in shown
+    assert "/v1/" not in shown
+
+
 def test_wrong_usage_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["nodes", "--nonsense"]) == ExitCode.USAGE
     assert run(["nonsense"]) == ExitCode.USAGE
