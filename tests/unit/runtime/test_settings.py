@@ -119,6 +119,16 @@ def test_command_is_what_follows_the_dashes() -> None:
     assert (arguments.node, arguments.gpus, arguments.grace_s) == ("n1", ("0", "1"), 30.0)
 
 
+@pytest.mark.parametrize("options", [[], ["--gpus", "0"]])
+def test_a_command_without_the_dashes_is_told_where_they_go(options: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_arguments([*options, "echo", "hi"])
+    said = "write -- before the command: gpuwarden-run [options] -- echo hi"
+    assert str(caught.value).startswith(said)
+    with pytest.raises(UsageError, match="unknown before --: --wrong"):
+        parse_arguments(["--wrong", "--", "echo"])
+
+
 @pytest.mark.parametrize(
     "argv",
     [
