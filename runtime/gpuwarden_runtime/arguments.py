@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
 
 
 def _unknown(rest: Sequence[str], *, has_dashes: bool) -> str:
-    named = " ".join(rest)
+    named = shlex.join(rest)
     if has_dashes or rest[0].startswith("-"):
         return f"unknown before --: {named}"
     return f"write -- before the command: gpuwarden-run [options] -- {named}"
