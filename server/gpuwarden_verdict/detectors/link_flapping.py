@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwarden_verdict.context import BOOT_GRACE_S, FleetContext
+from gpuwarden_verdict.detectors.link_down import PORT_DOWN, TOGETHER_NODES, fell_together
 from gpuwarden_verdict.detectors.making import HOUR_S
 from gpuwarden_verdict.detectors.reading import (
     Bool,
@@ -30,9 +31,6 @@ flap"); a switch that is rebooted by plan takes one or two."""
 QUIET_S = HOUR_S
 """A port that has not fallen for so long flaps no more."""
 
-TOGETHER_NODES = 5
-"""As in `link_down`: ports of so many nodes that flap at one time share what makes them flap."""
-
 
 @dataclass(frozen=True, slots=True)
 class LinkFlappingDetector:
@@ -42,15 +40,21 @@ class LinkFlappingDetector:
     not. A counter that restarts (driver load) adds only what it shows since. What fell while links
     trained after a boot does not count.
 
+    A port that was never up is down by design and has nothing to fall from.
+
     Attributes:
         name: Detector.
         version: Raised on any change of its results.
         metric: Counter of falls.
+        port_state: State of the port.
+        up: The value that means up.
     """
 
     name: str
     version: int
     metric: str
+    port_state: str
+    up: float
 
     @property
     def speaks_for(self) -> frozenset[str]:
@@ -64,10 +68,12 @@ class LinkFlappingDetector:
         with np.errstate(invalid="ignore"):
             flapping: Bool = fresh(state, view, self.metric, fleet) & (falls >= FLAPS)
             flapping &= view.steady_s(self.metric) < QUIET_S
+            flapping &= view.highest(self.port_state) >= self.up
         flapping &= ~in_boot_grace(state, view, fleet, now) & ~self._fell_in_training(state, view)
-        shared = np.unique(view.node_rows[flapping]).size >= TOGETHER_NODES
+        # In a big fleet some ports flap at any time; those that fell together share the cause.
+        shared = fell_together(view, view.steady_s(self.metric), flapping)
         return [
-            self._signal(ref, now, float(falls[row]), shared=shared)
+            self._signal(ref, now, float(falls[row]), shared=bool(shared[row]))
             for row, ref in hits(view, flapping)
         ]
 
@@ -116,5 +122,9 @@ class LinkFlappingDetector:
 
 
 PORT_FLAPPING = LinkFlappingDetector(
-    name="nic_port_flapping", version=1, metric="nic_link_downed_total"
+    name="nic_port_flapping",
+    version=2,
+    metric="nic_link_downed_total",
+    port_state=PORT_DOWN.metric,
+    up=PORT_DOWN.up,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuwarden_verdict.detectors import detect_clears
-from gpuwarden_verdict.detectors.link_flapping import PORT_FLAPPING, QUIET_S, TOGETHER_NODES
+from gpuwarden_verdict.detectors.link_down import TOGETHER_NODES, TOGETHER_S
+from gpuwarden_verdict.detectors.link_flapping import PORT_FLAPPING, QUIET_S
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung
 from gpuwarden_verdict.signals import Signal
 from gpuwarden_wire.metrics import EntityKind
@@ -64,6 +65,26 @@ def test_ports_of_many_nodes_that_flap_blame_what_they_share() -> None:
     for node in range(TOGETHER_NODES):
         now = read(fleet, node, 7.0, 8.0, 9.0, 10.0)
     assert {signal.fault_class for signal in told(fleet, now)} == {FaultClass.FABRIC}
+
+
+def test_ports_that_flap_at_other_times_share_nothing() -> None:
+    fleet = Fleet(nodes=TOGETHER_NODES)
+    latest = START + 900.0
+    for node in range(TOGETHER_NODES):
+        begun = START + node * (TOGETHER_S + 10.0)
+        fell = read(fleet, node, 7.0, 8.0, 9.0, 10.0, first_at=begun)
+        assert fell < latest
+        read(fleet, node, 10.0, first_at=latest)
+    classes = [signal.fault_class for signal in told(fleet, latest)]
+    assert classes == [FaultClass.NIC] * TOGETHER_NODES
+
+
+def test_a_port_that_is_down_by_design_does_not_flap() -> None:
+    fleet = Fleet()
+    for number in range(6):
+        at = START + 60.0 * number
+        fleet.tell([port(0)], at=at, nic_port_state=1.0, nic_link_downed_total=float(number))
+    assert told(fleet, START + 300.0) == []
 
 
 def test_an_hour_of_quiet_ends_it() -> None:
