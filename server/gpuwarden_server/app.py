@@ -18,6 +18,7 @@ from gpuwarden_server.api.routers import api_routers
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.config import Settings
 from gpuwarden_server.console.page import console_router
+from gpuwarden_server.console.routes import routes_router
 from gpuwarden_server.core.clock import Clock, SystemClock
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.core.health import HealthBoard, health_router
@@ -319,6 +320,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         )
     )
     yield console_router()
+    yield routes_router()
 
 
 def _assemble(
@@ -330,6 +332,9 @@ def _assemble(
     app = FastAPI(
         title="gpuwarden",
         version=__version__,
+        # Swagger UI and ReDoc load their scripts from a CDN: blank pages where there is none.
+        docs_url=None,
+        redoc_url=None,
         lifespan=_lifespan(parts),
         dependencies=[Depends(Gate(base.ring))],
     )

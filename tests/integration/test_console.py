@@ -34,6 +34,17 @@ def test_the_page_needs_no_key_and_nothing_from_elsewhere(server: Running) -> No
     assert "https://" not in page.text
 
 
+def test_the_list_of_routes_needs_nothing_from_elsewhere(server: Running) -> None:
+    with server.client(None) as client:
+        page = client.get("/docs")
+        assert client.get("/redoc").status_code == 404
+    assert page.status_code == 200
+    assert "://" not in page.text, "Swagger UI comes from a CDN"
+    assert "script-src 'none'" in page.headers["content-security-policy"]
+    for path in server.admin.get("/openapi.json").json()["paths"]:
+        assert f"<code>{path}</code>" in page.text
+
+
 def test_its_policy_allows_exactly_its_own_style_and_script(server: Running) -> None:
     page = server.admin.get("/")
     rules = dict(
