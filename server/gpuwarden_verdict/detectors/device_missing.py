@@ -104,12 +104,13 @@ class DeviceMissingDetector:
     ) -> list[Recovery]:
         """GPUs that answer at two probes, or that their node lacks no more (exchanged, given away).
 
-        What was moved to another node answers there.
+        What was moved to another node answers there. What is named among those lacking does not
+        answer: its last readings are from before it went, and may be only seconds old.
         """
         asked = [ref for ref in entities if ref.kind is EntityKind.GPU]
         if not asked:
             return []
-        answering = answering_gpus(state, fleet)
+        answering = answering_gpus(state, fleet) - _named(state, fleet)
         unmissed = _unmissed(state, fleet)
         why = dict.fromkeys(unmissed, "its node lacks it no more")
         why |= dict.fromkeys(answering, "the GPU answers at two probes")
@@ -169,6 +170,10 @@ def _lacks(state: FleetState, fleet: FleetContext) -> Iterator[tuple[int, Entity
         lack = _lack(visible, float(on_pci[row]), float(expected[row]), int(lost[row]), ref, fleet)
         if lack is not None:
             yield row, ref, lack
+
+
+def _named(state: FleetState, fleet: FleetContext) -> frozenset[str]:
+    return frozenset(uuid for _, _, lack in _lacks(state, fleet) for uuid in lack.named)
 
 
 def _lack(

@@ -140,6 +140,18 @@ def test_it_ends_when_the_gpu_is_read_present_twice() -> None:
     assert cleared(fleet, back) == {NODE, GPU}
 
 
+def test_readings_from_just_before_it_went_do_not_end_it() -> None:
+    """As after a quick restart: each sweep would else clear it and raise it anew, unsettled."""
+    fleet = Fleet(nodes=1)
+    for _ in range(2):
+        fleet.now += 5.0
+        fleet.tell([GPU], gpu_present=1.0)
+    count(fleet, 7, 7)
+    seen = missing(fleet)
+    assert [one.entity for one in fleet.open()].count(GPU) == 1
+    assert cleared(fleet, seen) == set()
+
+
 def test_it_ends_when_another_board_makes_the_node_whole() -> None:
     fleet = counting(7, 7)
     seen = missing(fleet)
