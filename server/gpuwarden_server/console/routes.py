@@ -17,7 +17,8 @@ _HEAD = """<!doctype html>
 td { padding: 2px 14px 2px 0; vertical-align: top; } code { font-size: 13px; }</style></head><body>
 <h1>gpuwarden: routes</h1>
 <p>Parameters, bodies and answers are in <a href="/openapi.json">/openapi.json</a> (OpenAPI 3),
-which any viewer of yours reads. A key goes into the header <code>Authorization: Bearer gw_…</code>.</p>
+which any viewer of yours reads. A key goes into the header
+<code>Authorization: Bearer gw_…</code>.</p>
 <table>
 """
 
