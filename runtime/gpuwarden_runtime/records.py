@@ -34,11 +34,19 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that the agent cannot read: gpuwarden's own trouble, never a hardware verdict."""
+    """What an agent cannot read, or a second agent of its node: never a hardware verdict.
+
+    Attributes:
+        source: Collector, or the code that refuses batches.
+        reason: Why.
+        since: Epoch seconds.
+        mend: What to do about it, "" where nothing is known.
+    """
 
     source: str
     reason: str = ""
     since: float | None = None
+    mend: str = ""
 
 
 class GpuLine(msgspec.Struct, frozen=True, kw_only=True):
