@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
+from gpuwarden_wire.keys import KEY_MEND, key_fault
+
 PREFIX = "GPUWARDEN_AGENT_"
 
 _SWITCH = MappingProxyType(
@@ -37,6 +39,14 @@ def _text(raw: str) -> str:
 def _command(raw: str) -> str:
     shlex.split(raw)  # raises ValueError where a quotation is not closed
     return raw.strip()
+
+
+def _key(raw: str) -> str:
+    key = raw.strip()
+    fault = key_fault(key)
+    if fault:
+        raise ValueError(f"{fault}: {KEY_MEND}")
+    return key
 
 
 def _path(raw: str) -> Path:
@@ -176,7 +186,7 @@ class AgentSettings:
     ] = ""
     key: Annotated[
         str,
-        Setting(_text, "Bearer key of this node (role agent). Prefer the key file.", secret=True),
+        Setting(_key, "Bearer key of this node (role agent). Prefer the key file.", secret=True),
     ] = ""
     key_file: Annotated[
         Path | None,

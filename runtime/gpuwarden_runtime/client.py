@@ -19,6 +19,7 @@ from httpx_sse import EventSource, connect_sse
 
 from gpuwarden_runtime.config import RuntimeSettings
 from gpuwarden_runtime.errors import Refused, ServerUnreachable, SettingError, UnexpectedAnswer
+from gpuwarden_runtime.mends import mend_of
 from gpuwarden_runtime.records import (
     DecisionRecord,
     EventPage,
@@ -318,16 +319,12 @@ class Client:
                 _NOT_OURS,
                 retryable=response.is_server_error,
             )
-        if not problem.mend and response.status_code in _MENDS:
-            problem = msgspec.structs.replace(problem, mend=_MENDS[response.status_code])
+        mend = mend_of(problem, response.request.url.path)
+        problem = msgspec.structs.replace(problem, mend=mend)
         return Refused(_named(problem, response))
 
 
 _NOT_OURS = "does GPUWARDEN_URL name a gpuwarden server, with no proxy in between?"
-_MENDS = {
-    401: "give a key of this server in GPUWARDEN_KEY or GPUWARDEN_KEY_FILE",
-    403: "use a key whose role may do this",
-}
 
 
 def _named(problem: Problem, response: httpx.Response) -> Problem:

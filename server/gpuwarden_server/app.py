@@ -18,6 +18,7 @@ from gpuwarden_server.api.routers import api_routers
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.config import Settings
 from gpuwarden_server.console.page import console_router
+from gpuwarden_server.console.routes import routes_router
 from gpuwarden_server.core.clock import Clock, SystemClock
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.core.health import HealthBoard, health_router
@@ -47,6 +48,7 @@ from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
 from gpuwarden_server.ingest.endpoints import IngestHandler
 from gpuwarden_server.ingest.meters import CheckpointMeters, IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, VerdictSource
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
 from gpuwarden_server.ingest.sessions import Sessions
@@ -98,6 +100,7 @@ class Foundation:
         ring: Valid keys.
         state: Columnar state of the fleet and its lock.
         sessions: What the front door remembers of each node; `presence` for readers.
+        refusals: Agents that were refused because another machine speaks for their node.
         directory: Nodes and GPUs.
         stopping: Set when the shutdown begins: long-lived streams end then.
     """
@@ -110,6 +113,7 @@ class Foundation:
     ring: KeyRing
     state: GuardedState
     sessions: Sessions
+    refusals: RefusalBook
     directory: FleetDirectory
     stopping: asyncio.Event
 
@@ -191,6 +195,7 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
         ring=KeyRing(store.state, clock),
         state=GuardedState(FleetState()),
         sessions=sessions,
+        refusals=RefusalBook(clock),
         directory=FleetDirectory(sessions.is_live),
         stopping=asyncio.Event(),
     )
@@ -221,6 +226,7 @@ def _ingest(
             database=base.store.state,
             state=base.state,
             sessions=base.sessions,
+            refusals=base.refusals,
             book=book,
             directory=base.directory,
             sink=sink,
@@ -272,6 +278,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             guarded=base.state,
             directory=base.directory,
             presences=base.sessions,
+            refusals=base.refusals,
             clock=base.clock,
             policy=policy,
             hub=hub,
@@ -313,6 +320,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         )
     )
     yield console_router()
+    yield routes_router()
 
 
 def _assemble(
@@ -324,6 +332,9 @@ def _assemble(
     app = FastAPI(
         title="gpuwarden",
         version=__version__,
+        # Swagger UI and ReDoc load their scripts from a CDN: blank pages where there is none.
+        docs_url=None,
+        redoc_url=None,
         lifespan=_lifespan(parts),
         dependencies=[Depends(Gate(base.ring))],
     )

@@ -107,8 +107,8 @@ TRANSITIONS = MappingProxyType(
         EntityState.RETIRED: frozenset({EntityState.HEALTHY}),
     }
 )
-"""Allowed changes. EXCLUDED or DRAINING -> HEALTHY is a revoke, -> PROBATION follows evidence of
-recovery; leaving IN_REPAIR needs a passed check, unless the node is retired."""
+"""Allowed changes. EXCLUDED, DRAINING or IN_REPAIR -> HEALTHY is a revoke, -> PROBATION follows
+evidence of recovery: for IN_REPAIR a passed check. A node that is retired leaves any state."""
 
 
 @dataclass(frozen=True, slots=True)

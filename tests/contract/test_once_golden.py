@@ -1,6 +1,6 @@
 """What `gpuwarden-agent once --json` says of each model, held to files.
 
-`GPUWARDEN_WRITE_GOLDEN=1 .venv/bin/pytest tests/contract/test_once_golden.py` writes them anew: read
+`GPUWARDEN_WRITE_GOLDEN=1 .venv/bin/pytest tests/contract/test_once_golden.py` writes them: read
 the difference before committing it.
 """
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.transport.key import KeySource
@@ -304,6 +305,23 @@ def test_a_connection_closed_for_idling_costs_no_pause(
     wait_for(rig.empty)
     assert server.event_ids() == [event(1).id, event(2).id]
     assert rig.outcome(Stream.EVENTS, "unreachable") == 0
+
+
+def test_the_first_acceptance_is_logged_once_and_each_recovery(
+    start: Start, server: FakeIngestServer
+) -> None:
+    with capture_logs() as logs:
+        rig = start(server.url)
+        for number in (1, 2):
+            rig.event(number)
+            wait_for(lambda: len(rig.acknowledged) >= number)  # noqa: B023 - ends in this turn
+        server.script.append(Scripted(503, {"code": "overloaded"}))
+        rig.event(3)
+        wait_for(lambda: len(rig.acknowledged) >= 3)
+        rig.close()
+    told = [line["event"] for line in logs if line["event"].startswith("server_takes")]
+    assert told == ["server_takes_batches", "server_takes_no_batches", "server_takes_batches_again"]
+    assert next(line["url"] for line in logs) == server.url
 
 
 def test_a_new_key_in_the_file_is_used_at_once(

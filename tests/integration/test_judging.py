@@ -248,6 +248,24 @@ def test_a_repair_ends_with_a_passed_check_and_probation(server: Running, node: 
     assert state_of(server, gpu) == "healthy", "a fault from before the check is history"
 
 
+def test_a_revoke_ends_the_repair_of_what_it_acquits(server: Running, node: Feeder) -> None:
+    gpu = gpu_of(node, 0)
+    node.events(xid_event(79, slot(0)))
+    wait_until(lambda: state_of(server, gpu) == "excluded", "excluded")
+    repair = f"/v1/gpus/{gpu}/repair"
+    server.admin.post(repair, json={"reason": "swap the board"}).raise_for_status()
+    wait_sweeps(server)
+    assert state_of(server, gpu) == "in_repair"
+    (decision,) = [e for e in exclusions_of(server)["exclusions"] if e["gpu_uuid"] == gpu]
+    revoke = f"/v1/decisions/{decision['decision_id']}/revoke"
+    server.admin.post(revoke, json={"reason": "board was sound"}).raise_for_status()
+    shown = get(server, f"/v1/gpus/{gpu}")
+    assert (shown["state"], shown["usable"]) == ("healthy", "yes")
+    node.events(xid_event(95, slot(0)))
+    wait_until(lambda: state_of(server, gpu) == "excluded", "excluded for another fault")
+    server.admin.post(repair, json={"reason": "swap it after all"}).raise_for_status()
+
+
 def check(kind: EventKind, gpu: str) -> Event:
     return make_event(kind=kind, entity_kind=EntityKind.GPU, entity=gpu, text="dcgm r3")
 

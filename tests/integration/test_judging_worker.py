@@ -20,6 +20,7 @@ from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.domain import EventFlag
 from gpuwarden_server.ingest.repository import Arrived, insert_event
 from gpuwarden_server.ingest.sessions import Presence
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
@@ -119,6 +120,7 @@ class Stage:
                 guarded=self.guarded,
                 directory=FleetDirectory(lambda node: True),
                 presences=HeardOf(),
+                refusals=RefusalBook(SystemClock()),
                 clock=SystemClock(),
                 policy=parse_policy("[defaults]\ncap = { max_percent = 100 }", Mode.ACT),
                 hub=self.hub,

@@ -129,6 +129,16 @@ def test_wrong_usage(launcher: Launcher) -> None:
     assert (code, "'x'" in err) == (ExitCode.USAGE, True)
 
 
+def test_key_that_no_header_can_carry_is_a_wrong_setting_not_a_traceback(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUWARDEN_KEY", "gw_…")
+    code, out, err = launcher.run(*shell("echo started"))
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.startswith("gpuwarden-run: GPUWARDEN_KEY: character 4 of the key is … (U+2026)")
+    assert err.count("\n") == 1
+
+
 def test_excluded_place_is_refused_with_all_that_is_known(api: FakeApi, launcher: Launcher) -> None:
     api.exclude(GPU)
     code, out, err = launcher.run(*shell("echo started"))

@@ -273,6 +273,33 @@ def test_a_fault_of_another_class_seconds_after_a_revoke_decides() -> None:
     }
 
 
+def test_a_revoke_of_a_node_whose_gpus_are_not_read_covers_one_address() -> None:
+    fleet = Fleet(gpus=0)
+    node = node_ref(0)
+    fleet.line(0, xid_line(79, 4))
+    assert fleet.excluded_names() == [node.key]
+    fleet.revoke(node)
+    for _ in range(3):
+        fleet.now += 60
+        fleet.line(0, xid_line(79, 4))
+        fleet.sweep(60)
+        assert fleet.excluded() == (), "the address that a person has judged"
+    # Another device's trouble that decides nothing alone does not revive what was acquitted.
+    fleet.line(0, xid_line(167, 6))  # the same class
+    fleet.sweep(60)
+    (incident,) = fleet.open()
+    assert [item.detector for item in incident.evidence] == ["xid:79", "xid:167"]
+    assert fleet.excluded() == ()
+    fleet.line(0, xid_line(79, 5))
+    assert fleet.excluded_names() == [node.key]
+    assert pci_of(5) in fleet.excluded()[0].reason
+    fleet.revoke(node)
+    fleet.line(0, xid_line(79, 5))
+    fleet.line(0, xid_line(79, 4))
+    fleet.sweep(60)
+    assert fleet.excluded() == ()
+
+
 def test_an_acquittal_ends_after_24_h_and_covers_a_new_incident_of_the_same_class() -> None:
     fleet = Fleet()
     fleet.line(0, xid_line(79, 4))

@@ -233,12 +233,17 @@ class NvmlCollector:
         """All GPUs of this boot: a lost one stays the node's until another sits in its slot."""
         answers = sorted((gpu.last for gpu in self._roll.gpus.values()), key=_slot)
         rails = self._rails.nearest(gpu.pci_bus_id for gpu in answers)
-        facts = (expected, self._driver_version, tuple(map(_facts, answers)), rails)
+        away = self._pci.away
+        facts = (expected, away, self._driver_version, tuple(map(_facts, answers)), rails)
         if facts == self._inventory_facts:
             return None
         self._inventory_facts = facts
-        gpus = tuple(self._identity(gpu, rails[gpu.pci_bus_id]) for gpu in answers)
-        return Inventory(gpus=gpus, gpus_expected=expected)
+        return Inventory(
+            gpus=tuple(self._identity(gpu, rails[gpu.pci_bus_id]) for gpu in answers),
+            gpus_expected=expected,
+            gpus_expected_set=self._settings.gpus_expected is not None,
+            gpus_elsewhere=away,
+        )
 
     def _identity(self, gpu: GpuAnswer, nics: tuple[str, ...]) -> GpuIdentity:
         return GpuIdentity(

@@ -32,9 +32,15 @@ class PciBus:
         """At the last count: driver by address of GPUs that another driver than nvidia holds."""
 
     @property
+    def away(self) -> tuple[str, ...]:
+        """At the last count: addresses of GPUs given away on purpose (vfio-pci and the like)."""
+        held = self.elsewhere.items()
+        return tuple(sorted(name for name, driver in held if driver not in _FOR_GRAPHICS))
+
+    @property
     def handed_over(self) -> int:
-        """At the last count: GPUs that were given away on purpose (vfio-pci and the like)."""
-        return sum(driver not in _FOR_GRAPHICS for driver in self.elsewhere.values())
+        """How many they are."""
+        return len(self.away)
 
     def count_gpus(self) -> Reading:
         """GPUs on the bus; Unavailable where sysfs shows no PCI bus.

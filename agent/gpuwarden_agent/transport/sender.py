@@ -97,6 +97,7 @@ class Sender:
         self._schemas_known: set[str] = set()
         self._turns = 0
         self._away_because = ""
+        self._told_accepted = False
         self._wake = threading.Condition()
         self._news: set[Stream] = set()
         self._stopping = False
@@ -238,12 +239,19 @@ class Sender:
         self._spool.trim(batch.stream, acknowledgement.durable_seq)
         self._turns = 0
         self._backoff.reset()
-        if self._away_because:
-            _log.info("server_takes_batches_again", url=self._connection.url)
-            self._away_because = ""
+        self._tell_accepted()
         self.tally.note_acknowledged(self._clock())
         self._on_acknowledgement(acknowledgement)
         return None
+
+    def _tell_accepted(self) -> None:
+        """Say once that all is well: address, key and node are right; then on each recovery."""
+        if not self._told_accepted:
+            _log.info("server_takes_batches", url=self._connection.url)
+        elif self._away_because:
+            _log.info("server_takes_batches_again", url=self._connection.url)
+        self._told_accepted = True
+        self._away_because = ""
 
     def _advance(self, batch: Batch, acknowledgement: Acknowledgement) -> None:
         reached = batch.seq

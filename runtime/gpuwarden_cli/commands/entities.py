@@ -12,7 +12,7 @@ from gpuwarden_cli.session import open_client
 from gpuwarden_cli.why_page import print_why
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.errors import Refused
-from gpuwarden_runtime.records import NodeRecord, Why
+from gpuwarden_runtime.records import NodeRecord, Trouble, Why
 from gpuwarden_wire.acknowledgement import Usable
 
 Entity = Annotated[
@@ -162,5 +162,17 @@ def _state(node: NodeRecord) -> str:
 def _remark(node: NodeRecord) -> str:
     remarks = ["silent"] if node.silent else []
     remarks += [f"GPU {gpu.index} {gpu.state}" for gpu in node.gpus if gpu.state != "healthy"]
-    remarks += [f"{trouble.source}: {trouble.reason}" for trouble in node.trouble]
+    if node.gpus_unread is not None:
+        remarks.append(f"no GPU read: {node.gpus_unread}")
+    remarks += [
+        _told(trouble)
+        for trouble in node.trouble
+        if (trouble.source, trouble.reason) != ("nvml", node.gpus_unread)
+    ]
     return "; ".join(remarks)
+
+
+def _told(trouble: Trouble) -> str:
+    since = "" if trouble.since is None else f" for {age(trouble.since)}"
+    mend = f" ({trouble.mend})" if trouble.mend else ""
+    return f"{trouble.source}{since}: {trouble.reason}{mend}"

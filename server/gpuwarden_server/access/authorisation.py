@@ -86,8 +86,6 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/"): OPEN,
         ("GET", "/openapi.json"): OPEN,
         ("GET", "/docs"): OPEN,
-        ("GET", "/docs/oauth2-redirect"): OPEN,
-        ("GET", "/redoc"): OPEN,
     }
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Field
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_verdict.entities import Contact, EntityState
+from gpuwarden_verdict.exclusions import Exclusion
 from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
@@ -45,7 +47,8 @@ class FleetView(BaseModel):
     pools: dict[str, int] = Field(description="nodes by pool")
     feed_id: str
     epoch: int
-    excluded: int
+    excluded: int = Field(description="exclusions in force: a node's is one, whatever it holds")
+    excluded_by_kind: dict[str, int] = Field(description="the same, nodes and GPUs apart")
     would_exclude: int
     version: str
     policy_version: str
@@ -85,6 +88,7 @@ def fleet_router(sources: ReadSources) -> APIRouter:
             feed_id=feed.head.feed_id,
             epoch=feed.head.epoch,
             excluded=feed.head.count,
+            excluded_by_kind=_by_kind(feed.exclusions),
             would_exclude=len(feed.would_exclude),
             version=__version__,
             policy_version=sources.policy.version,
@@ -98,6 +102,11 @@ def fleet_router(sources: ReadSources) -> APIRouter:
         return PolicyView(version=sources.policy.version, pools=pools)
 
     return router
+
+
+def _by_kind(exclusions: Iterable[Exclusion]) -> dict[str, int]:
+    counts = Counter(exclusion.entity_kind for exclusion in exclusions)
+    return {kind.value: counts[kind] for kind in (EntityKind.NODE, EntityKind.GPU)}
 
 
 def _states(others: Counter[EntityState], total: int) -> dict[str, int]:

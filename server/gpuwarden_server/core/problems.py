@@ -71,7 +71,10 @@ def _validation_problem(error: RequestValidationError) -> ProblemError:
         f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()
     ]
     return ProblemError(
-        422, "invalid_value", "; ".join(places[:10]), "Correct these values; /docs has the form."
+        422,
+        "invalid_value",
+        "; ".join(places[:10]),
+        "Correct these values; /openapi.json has the form.",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy import Connection
 
@@ -12,14 +12,16 @@ from gpuwarden_server.decisions.feed import FeedHead
 from gpuwarden_server.decisions.repository import LIVE_PHASES, ensure_feed
 from gpuwarden_server.incidents import repository as incident_rows
 from gpuwarden_server.judging.domain import HEALTHY, Key, Outcome, StateMove, key_of
-from gpuwarden_server.judging.repository import read_position, read_states
+from gpuwarden_server.judging.repository import read_position, read_repairs, read_states
 from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
 from gpuwarden_verdict.policy.document import Decision
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_verdict.signals import Risk
+from gpuwarden_wire.metrics import EntityKind
 
+_REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
 _AT_REST = frozenset({EntityState.HEALTHY, EntityState.RETIRED})
 
 
@@ -43,6 +45,8 @@ class Book:
         self.risks: dict[Key, Risk] = {}
         self.retired: frozenset[str] = frozenset()
         """Retired nodes; replaced whole, so that any thread may read it."""
+        self.repaired_at: Mapping[str, float] = read_repairs(connection)
+        """When each GPU's repair ended; replaced whole, so that any thread may read it."""
         for key, ref in self._refs.items():
             self._by_node[ref.node_id].add(key)
         for incident in incident_rows.read_live(connection):
@@ -124,6 +128,7 @@ class Book:
             key = self._know(outcome.target)
             if outcome.state_move is not None:
                 self._records[key] = outcome.state_move.after
+                self._note_repair(outcome.state_move)
                 self._note_retired_move(key, outcome.state_move)
             if outcome.checked_at is not None:
                 self._checks[key] = outcome.checked_at
@@ -137,6 +142,11 @@ class Book:
             self.retired |= {key[1]}
         elif move.before.state is EntityState.RETIRED:
             self.retired -= {key[1]}
+
+    def _note_repair(self, move: StateMove) -> None:
+        ended = (move.before.state, move.after.state)
+        if ended == _REPAIR_ENDED and move.entity.kind is EntityKind.GPU:
+            self.repaired_at = {**self.repaired_at, move.entity.key: move.after.since}
 
     def _know(self, ref: EntityRef) -> Key:
         key = key_of(ref)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
+from gpuwarden_server.ingest.clocks import booted_at, in_our_time
 from gpuwarden_server.ingest.domain import HISTORY_FLAGS, EventFlag, StoredEvent
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.boots import booted_at
 from gpuwarden_server.judging.domain import Findings, Key, Step, key_of
 from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.troubles import TroubleBook
@@ -82,16 +82,17 @@ class EventDesk:
     def recall(self, events: Iterable[StoredEvent]) -> None:
         """Take note of events that were judged before a restart: causes that chains refer to."""
         for stored in events:
-            _note(self._memory(stored.node_id), stored)
+            _note(self._memory(stored.node_id), in_our_time(stored))
 
-    def findings_of(self, stored: StoredEvent, now: float) -> list[Findings]:
+    def findings_of(self, came: StoredEvent, now: float) -> list[Findings]:
         """Findings of one event, at most one a target."""
+        stored = in_our_time(came)
         memory = self._memory(stored.node_id)
         memory.hold = _hold(stored)
         memory.held_from = None if memory.hold is Hold.NONE else now
         if not HISTORY_FLAGS & stored.flags:
             self._troubles.note(stored.node_id, stored.event)
-            self._note_boot(stored)
+            self._note_boot(came)
         context = self._facts.node_context(stored.node_id)
         context = replace(context, boot_id=stored.boot_id, recent=memory.recent)
         found = self._recovery_findings(stored, context, memory)
@@ -127,12 +128,12 @@ class EventDesk:
         return memory.hold if holds else Hold.NONE
 
     def _note_boot(self, stored: StoredEvent) -> None:
-        at = booted_at(stored.event)
+        at = booted_at(stored.event, stored.received_at)
         if at is not None:
             self._facts.note_boots({stored.node_id: at})
 
     def _count(self, stored: StoredEvent, recent: tuple[RecentEvent, ...]) -> None:
-        if stored.event.observed_at < self._checked(decision_target(stored.ref)):
+        if _is_before(stored, self._checked(decision_target(stored.ref))):
             return
         if self._is_proof(stored) and not HISTORY_FLAGS & stored.flags:
             # As in training: what was counted before a passed check is no evidence after it.
@@ -183,13 +184,12 @@ class EventDesk:
     def _standing(
         self, stored: StoredEvent, context: NodeContext, signal: Signal, now: float
     ) -> Standing:
-        at = stored.event.observed_at
         past = (
             bool(HISTORY_FLAGS & stored.flags)
             or self._facts.is_older_boot(stored.node_id, stored.boot_id)
             # Clocks drift, and a boot is noticed at once, so CHAIN_S is room.
-            or (context.booted_at is not None and at < context.booted_at - CHAIN_S)
-            or at < self._checked(decision_target(signal.entity))
+            or _is_before(stored, (context.booted_at or 0.0) - CHAIN_S)
+            or _is_before(stored, self._checked(decision_target(signal.entity)))
             or (signal.persistence is Persistence.EVENT and signal.expires_at <= now)
         )
         if past:
@@ -203,6 +203,11 @@ class EventDesk:
         times = [self._book.checked_at(key) for key in (key_of(target), node)]
         times += [checks.get(key) for key in (key_of(target), node)]
         return max((at for at in times if at is not None), default=0.0)
+
+
+def _is_before(stored: StoredEvent, mark: float) -> bool:
+    """Whether it happened before a mark that was set earlier; one in its future is no time."""
+    return stored.event.observed_at < mark <= stored.received_at
 
 
 def _hold(stored: StoredEvent) -> Hold:

@@ -8,10 +8,15 @@ from typing import Protocol
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.fleet.domain import GpuRecord
+from gpuwarden_server.fleet.domain import (
+    GpuRecord,
+    NodeRecord,
+    expected_of,
+    shortfall_of,
+)
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.judging.loads import Census
-from gpuwarden_verdict.context import FleetContext, NodeContext
+from gpuwarden_verdict.context import FleetContext, NodeContext, Shortfall
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_verdict.exclusions import GpuPlace
 from gpuwarden_wire.events import GpuIdentity
@@ -58,6 +63,7 @@ class FleetFacts:
         self._clock = clock
         self._patience = patience
         self._retired: Callable[[], frozenset[str]] = frozenset
+        self._repaired_at: Callable[[], Mapping[str, float]] = dict
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
 
@@ -68,6 +74,10 @@ class FleetFacts:
     def follow_retired(self, retired: Callable[[], frozenset[str]]) -> None:
         """Ask there from now on who is retired; none before."""
         self._retired = retired
+
+    def follow_repairs(self, repaired_at: Callable[[], Mapping[str, float]]) -> None:
+        """Ask there from now on when a GPU's repair ended, epoch seconds by uuid."""
+        self._repaired_at = repaired_at
 
     def contact_of(self, node_id: str) -> Contact:
         """Whether a node is heard of.
@@ -105,16 +115,31 @@ class FleetFacts:
     def fleet_context(self, pools: Mapping[str, str]) -> FleetContext:
         """What a sweep may know; `pools` by node id."""
         nodes = self._directory.nodes()
+        short = self._directory.short_nodes()
         return FleetContext(
             models={gpu.gpu_uuid: gpu.model for gpu in self._directory.gpus()},
             pools=pools,
             gpus_expected={
                 node.node_id: node.gpus_expected for node in nodes if node.gpus_expected is not None
             },
+            gpus_expected_set=frozenset(n.node_id for n in nodes if n.gpus_expected_set),
+            shortfalls={n.node_id: self._lacks(n) for n in nodes if n.node_id in short},
             silent_nodes=self.silent_nodes() | self._retired(),
             booted_at=dict(self._booted_at),
             boot_ids={node.node_id: node.boot_id for node in nodes},
         )
+
+    def gpus_expected(self, node_id: str) -> int | None:
+        """How many GPUs a node should show; None where nobody knows."""
+        node = self._directory.node(node_id)
+        if node is None:
+            return None
+        present = sum(gpu.present for gpu in self._directory.gpus_of(node_id))
+        return expected_of(node, present, self._lacks(node))
+
+    def _lacks(self, node: NodeRecord) -> Shortfall:
+        gpus = self._directory.gpus_of(node.node_id)
+        return shortfall_of(node, gpus, self._directory.departed(node.node_id), self._repaired_at())
 
     def gpus_in(self, node_id: str) -> list[str]:
         """GPUs that sit in a node, or sat there last."""

@@ -14,11 +14,12 @@ from gpuwarden_server.decisions.hub import REPLAY_FRAMES, FeedHub
 from gpuwarden_server.decisions.ports import Author
 from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.ingest.clocks import booted_at
 from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.boots import booted_at
 from gpuwarden_server.judging.commands import JudgeDesk
 from gpuwarden_server.judging.desk import EventDesk
 from gpuwarden_server.judging.facts import FleetFacts, Patience, Presences
@@ -27,6 +28,7 @@ from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FactSink
+from gpuwarden_server.judging.relocation import Relocation
 from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import RiskSource, Sweeper
@@ -49,6 +51,7 @@ class JudgingParts:
         guarded: Columnar state.
         directory: Nodes and GPUs.
         presences: Who was heard of.
+        refusals: Who was refused beside them.
         clock: Time.
         policy: Rules.
         hub: Readers of the feed.
@@ -64,6 +67,7 @@ class JudgingParts:
     guarded: GuardedState
     directory: FleetDirectory
     presences: Presences
+    refusals: RefusalBook
     clock: Clock
     policy: PolicyDocument
     hub: FeedHub
@@ -81,14 +85,14 @@ class Judging:
     Attributes:
         board: What it publishes.
         facts: What it knows of the fleet.
-        troubles: Agents' own trouble.
+        troubles: Agents' own trouble, and agents that are one too many.
     """
 
     def __init__(self, parts: JudgingParts) -> None:
         self._parts = parts
         self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.patience)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
-        self.troubles = TroubleBook()
+        self.troubles = TroubleBook(parts.refusals)
         self._meters = JudgeMeters(parts.registry)
         self._worker: JudgeWorker | None = None
         self._desk: JudgeDesk | None = None
@@ -101,6 +105,7 @@ class Judging:
         writer = parts.state.writer
         book = await asyncio.wrap_future(writer.submit(lambda writes: Book(writes, now)))
         self.facts.follow_retired(lambda: book.retired)
+        self.facts.follow_repairs(lambda: book.repaired_at)
         pools = PoolBook(parts.policy, book, self.facts.census)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
         with parts.state.read() as connection:
@@ -167,9 +172,9 @@ class Judging:
 
     def _recall(self, connection: Connection, book: Book, desk: EventDesk) -> None:
         """What detectors ask about, from events that were judged before the restart."""
-        for node_id, event in read_standing_events(connection):
+        for node_id, event, received_at in read_standing_events(connection):
             self.troubles.note(node_id, event)
-            at = booted_at(event)
+            at = booted_at(event, received_at)
             if at is not None:
                 self.facts.note_boots({node_id: at})
         desk.recall(read_recent_events(connection, book.position))
@@ -192,4 +197,5 @@ class Judging:
             readers=parts.hub,
             pools=pools,
             retirement=Retirement(book, facts),
+            relocation=Relocation(book, parts.directory),
         )

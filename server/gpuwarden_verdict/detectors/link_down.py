@@ -62,7 +62,7 @@ class LinkDownDetector:
         """One signal a port."""
         view = state.view(EntityKind.NIC)
         down = self._down(state, view, fleet, now)
-        shared = _fell_together(view, view.steady_s(self.metric), down)
+        shared = fell_together(view, view.steady_s(self.metric), down)
         return [
             self._signal(ref, now, float(view.last(self.metric)[row]), shared=bool(shared[row]))
             for row, ref in hits(view, down)
@@ -109,7 +109,7 @@ class LinkDownDetector:
         )
 
 
-def _fell_together(view: KindView, down_s: F32, down: Bool) -> Bool:
+def fell_together(view: KindView, down_s: F32, down: Bool) -> Bool:
     """Ports down whose fall was within TOGETHER_S of falls on TOGETHER_NODES nodes, shape (N,).
 
     For how long a port has been down (`down_s`, shape (N,)) is what its agent measures between its

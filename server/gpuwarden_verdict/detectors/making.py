@@ -95,6 +95,7 @@ def event_signal(
         max_rung=weight.max_rung,
         source=source_of(event),
         count=event.count,
+        place=(event.pci_bus_id or "") if ref.kind is EntityKind.NODE else "",
     )
 
 

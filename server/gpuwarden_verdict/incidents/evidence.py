@@ -15,6 +15,7 @@ from gpuwarden_verdict.signals import Persistence, Plane, Recovery, RecoveryKind
 _EVENT_IDS_KEPT = 20
 _SCORE_STEP = 0.1  # smaller changes of a level's score are not worth a stored fact
 _REFRESH_S = 3600.0  # numbers of a standing level are stored anew this often
+_PLACES_KEPT = 64  # more devices than a node has GPUs, NICs and disks
 _MOST_FLAPS = 6  # the dwell doubles with each flap, up to 64 times
 
 
@@ -59,6 +60,7 @@ def new_item(signal: Signal, now: float) -> EvidenceItem:
         received_at=now,
         sources=(signal.source,) if signal.source else (),
         thresholds=signal.thresholds,
+        places=(signal.place,) if signal.place else (),
     )
 
 
@@ -186,7 +188,13 @@ def _merged(item: EvidenceItem, signal: Signal, fresh: int) -> EvidenceItem:
         max_rung=max(item.max_rung, signal.max_rung) if signal.event_ids else signal.max_rung,
         boot_id=signal.boot_id or item.boot_id,
         sources=(*item.sources, *told) if same_occurrence else (told or item.sources),
+        places=_places(item, signal),
     )
+
+
+def _places(item: EvidenceItem, signal: Signal) -> tuple[str, ...]:
+    known = not signal.place or signal.place in item.places
+    return item.places if known else (*item.places, signal.place)[:_PLACES_KEPT]
 
 
 def _come_back(joined: EvidenceItem, signal: Signal, now: float) -> EvidenceItem:

@@ -43,12 +43,17 @@ def retire(incident: Incident, by: str, reason: str, now: float) -> IncidentMove
 
 
 def acquit(incident: Incident, by: str, reason: str, now: float) -> IncidentMove:
-    """A revoke: the incident may not decide again for ACQUITTAL_S unless it gets more severe."""
+    """A revoke: the incident may not decide again for ACQUITTAL_S unless it gets more severe.
+
+    Nor does it speak for other devices: two GPUs that are not read are both the node's.
+    """
+    places = {place for item in incident.evidence for place in item.places}
     acquitted = replace(
         incident,
         acquitted_until=now + ACQUITTAL_S,
         acquitted_severity=incident.severity,
         acquitted_class=incident.fault_class,
+        acquitted_places=tuple(sorted(places)),
         updated_at=now,
     )
     return IncidentMove(acquitted, incident.phase, reason, by, now, evidence_only=True)

@@ -52,6 +52,7 @@ STEPS = MappingProxyType(
         (_S.DRAINING, _T.REVOKED): _S.HEALTHY,
         (_S.DRAINING, _T.REPAIR_BEGUN): _S.IN_REPAIR,
         (_S.IN_REPAIR, _T.CHECK_PASSED): _S.PROBATION,
+        (_S.IN_REPAIR, _T.REVOKED): _S.HEALTHY,
         (_S.PROBATION, _T.PROBATION_OVER): _S.HEALTHY,
         (_S.PROBATION, _T.EXCLUDED): _S.EXCLUDED,
         (_S.RETIRED, _T.RETURNED): _S.HEALTHY,
@@ -78,8 +79,9 @@ def judge_state(
 ) -> EntityRecord:
     """The record after looking at the entity's decisions.
 
-    A repair in progress is left alone: only a passed check ends it (`step_record`). A revoke must
-    be among `decisions` in the call that follows it, else the way back leads over probation.
+    A repair in progress is left alone: a passed check ends it (`step_record`), or a person who
+    revokes the exclusion that it is for. A revoke must be among `decisions` in the call that
+    follows it, else the way back leads over probation, and a repair goes on.
 
     Args:
         record: Present state.
@@ -99,13 +101,13 @@ def _trigger(
     if rung >= Rung.EXCLUDE:
         asked = rung >= Rung.DRAIN and record.state is EntityState.EXCLUDED
         return Trigger.DRAIN_ASKED if asked else Trigger.EXCLUDED
+    revoked = any(decision.phase is DecisionPhase.REVOKED for decision in decisions)
     if record.state in _OUT:
-        revoked = any(decision.phase is DecisionPhase.REVOKED for decision in decisions)
         return Trigger.REVOKED if revoked else Trigger.LIFTED
     if record.state is EntityState.PROBATION:
         return Trigger.PROBATION_OVER if now - record.since >= dwell_s else None
     if record.state is EntityState.IN_REPAIR:
-        return None
+        return Trigger.REVOKED if revoked else None
     return Trigger.SUSPECTED if _advised(decisions) else Trigger.CLEARED
 
 

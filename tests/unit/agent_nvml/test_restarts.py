@@ -64,7 +64,9 @@ def test_a_removal_is_told_by_the_setting_and_needs_telling_once(node: Node) -> 
     node.sees(gpu(0), gpu(1))
     take_off_the_bus(node, 1)
     node.restart("boot-2", gpus_expected=1)
-    assert node.expected(gpu(0)) == 1
+    told = node.sees(gpu(0)).inventory
+    assert told is not None
+    assert (told.gpus_expected, told.gpus_expected_set) == (1, True)
     node.restart("boot-3")
     assert node.expected(gpu(0)) == 1
 
@@ -189,6 +191,7 @@ def test_a_gpu_handed_to_a_virtual_machine_is_neither_lost_nor_expected(node: No
     assert harvest.inventory is not None
     assert [one.gpu_uuid for one in harvest.inventory.gpus] == ["GPU-0"]
     assert harvest.inventory.gpus_expected == 1
+    assert harvest.inventory.gpus_elsewhere == (SLOTS[1],)
     node.restart()
     assert node.kinds(gpu(0)) == []
     node.rig.bind(1, "nvidia")
