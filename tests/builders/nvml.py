@@ -210,19 +210,50 @@ _COMMON = {
     "pcie_width_max": 16,
 }
 
+_MODES = {
+    "performance_state": 0,
+    "persistence_mode": 1,
+    "ecc_mode": 1,
+    "ecc_mode_pending": 1,
+    "mig_mode": 0,
+    "temperature_shutdown": 97,
+}
+_REMAP_BANKS = {
+    "remap_banks_max": 640,
+    "remap_banks_high": 0,
+    "remap_banks_partial": 0,
+    "remap_banks_low": 0,
+    "remap_banks_none": 0,
+}
+_LIMITERS = {f"field_{number}": 0 for number in (75, 76, 77, 79)} | {"field_74": 61_000_000_000}
+_BUS_ERRORS = {f"field_{number}": 0 for number in (95, 169, *range(173, 184))}
+_DRAM = {f"field_{number}": 0 for number in (11, 12, 22, 23)}
+_NVLINK_5 = {f"field_{number}": 0 for number in (*range(206, 216), 219, 221)} | {
+    "field_220": 0xFFF,  # 15e-255: none measured
+    "field_222": 0x20E,  # 2e-14
+}
+
 A100_NUMBERS: dict[str, float] = {
     **_COMMON,
     **_ECC,
     **_REMAP,
     **_LINK_ERRORS,
+    **_MODES,
+    **_REMAP_BANKS,
+    **_LIMITERS,
+    **_BUS_ERRORS,
+    **_DRAM,
     "temperature_slowdown": 92,
     "power_mw": 312_500,
+    "power_limit_default_mw": 400_000,
     "power_limit_mw": 400_000,
     "clock_sm_mhz": 1410,
     "clock_memory_mhz": 1593,
     "clock_sm_max_mhz": 1410,
     "memory_total": 80 * GIB,
     "memory_used": 61 * GIB,
+    "memory_reserved": GIB,
+    "clock_memory_max_mhz": 1593,
     "pcie_generation": 4,
     "pcie_generation_max": 4,
     "field_82": 52,
@@ -230,8 +261,22 @@ A100_NUMBERS: dict[str, float] = {
 H100_NUMBERS: dict[str, float] = {
     **A100_NUMBERS,
     "temperature_slowdown": 95,
+    "temperature_margin": 46,
     "power_mw": 648_125,
+    "field_186": 655_000,
     "power_limit_mw": 700_000,
+    "power_limit_default_mw": 700_000,
+    "clock_memory_max_mhz": 2619,
+    "sram_parity": 0,
+    "sram_secded": 0,
+    "sram_corrected": 0,
+    "sram_threshold_exceeded": 0,
+    "channel_repair_pending": 0,
+    "tpc_repair_pending": 0,
+    "fabric_state": 3,
+    "fabric_error_code": 0,
+    "fabric_health_mask": 0b1010,
+    "field_269": 0,
     "clock_sm_mhz": 1755,
     "clock_memory_mhz": 2619,
     "clock_sm_max_mhz": 1980,
@@ -250,11 +295,33 @@ B200_NUMBERS: dict[str, float] = {
     "clock_sm_max_mhz": 1965,
     "memory_total": 180 * GIB,
     "memory_used": 142 * GIB,
+    "power_limit_default_mw": 1_000_000,
+    "field_258": 100,
+    "field_301": 0,
+    "field_302": 0,
+    "memory_unrepairable": 0,
+    **_NVLINK_5,
+}
+GB200_NUMBERS: dict[str, float] = {
+    **B200_NUMBERS,
+    "power_mw": 1_034_000,
+    "power_limit_mw": 1_200_000,
+    "power_limit_default_mw": 1_200_000,
+    "memory_total": 186 * GIB,
+    "field_170": 10,  # links to the Grace CPU
+    "field_231": 0,
+    "field_232": 0,
+}
+MIG_NUMBERS: dict[str, float] = {
+    **{key: value for key, value in H100_NUMBERS.items() if not key.startswith("utilization")},
+    "mig_mode": 1,
 }
 L40S_NUMBERS: dict[str, float] = {
     **{key: value for key, value in A100_NUMBERS.items() if key not in {*_LINK_ERRORS, "field_82"}},
     "power_mw": 287_000,
     "power_limit_mw": 350_000,
+    "power_limit_default_mw": 350_000,
+    "clock_memory_max_mhz": 9001,
     "clock_sm_mhz": 2520,
     "clock_memory_mhz": 9001,
     "clock_sm_max_mhz": 2520,
@@ -281,6 +348,16 @@ def h100_node(count: int = 8) -> NodeScenario:
 def b200_node(count: int = 8) -> NodeScenario:
     """B200: 18 NVLinks of generation 5, whose errors NVML no longer counts by that call."""
     return _node("NVIDIA B200", B200_NUMBERS, count, links=18)
+
+
+def gb200_node(count: int = 4) -> NodeScenario:
+    """GB200: a compute tray's GPUs, with links to the CPU."""
+    return _node("NVIDIA GB200", GB200_NUMBERS, count, links=18)
+
+
+def mig_node(count: int = 8) -> NodeScenario:
+    """H100 in MIG mode: the whole GPU gives no utilisation (NVML API reference, multi-instance)."""
+    return _node("NVIDIA H100 80GB HBM3", MIG_NUMBERS, count, links=18)
 
 
 def l40s_node(count: int = 4) -> NodeScenario:

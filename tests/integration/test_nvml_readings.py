@@ -22,12 +22,6 @@ from tests.builders.nvml import GIB, NodeScenario, StubbedNode, stubbed_node
 
 Start = Callable[..., StubbedNode]
 GPU_METRICS = {metric.name for metric in metrics_of(EntityKind.GPU)}
-NVLINK = {"gpu_nvlinks_active", "gpu_nvlinks_inactive", "gpu_nvlink_errors_total"}
-NEWER_FIELDS = {
-    "gpu_recovery_action",
-    "gpu_thermal_slowdown_seconds_total",
-    "gpu_power_brake_seconds_total",
-}
 
 
 @pytest.fixture
@@ -48,47 +42,14 @@ def row_of(node: StubbedNode, number: int = 0) -> dict[str, Reading]:
     return dict(gpus[node.scenario.node.gpu(number).uuid])
 
 
-@pytest.mark.parametrize(
-    ("scenario", "absent", "expected"),
-    [
-        (
-            nvml.a100_node,
-            NEWER_FIELDS,
-            {"gpu_power_watts": 312.5, "gpu_sm_clock_hertz": 1.41e9, "gpu_nvlinks_active": 12.0},
-        ),
-        (
-            nvml.h100_node,
-            set(),
-            {"gpu_power_watts": 648.125, "gpu_recovery_action": 0.0, "gpu_nvlinks_active": 18.0},
-        ),
-        (
-            nvml.b200_node,
-            {"gpu_nvlink_errors_total"},
-            {"gpu_memory_total_bytes": float(180 * GIB), "gpu_nvlinks_active": 18.0},
-        ),
-        (
-            nvml.l40s_node,
-            NVLINK | NEWER_FIELDS | {"gpu_memory_temperature_celsius"},
-            {"gpu_temperature_celsius": 41.0, "gpu_pcie_link_width": 16.0},
-        ),
-    ],
-    ids=["A100", "H100", "B200", "L40S"],
-)
-def test_each_model_gives_numbers_or_says_what_it_does_not_have(
-    start: Start,
-    scenario: Callable[[], NodeScenario],
-    absent: set[str],
-    expected: dict[str, float],
-) -> None:
-    node = start(scenario())
+def test_every_metric_is_a_number_or_a_reason_and_identity_is_the_boards(start: Start) -> None:
+    node = start(nvml.h100_node())
     harvest = node.collect()
     rows = harvest.rows[EntityKind.GPU]
     assert set(rows) == {gpu.uuid for gpu in node.scenario.node.gpus}
     for row in rows.values():
         assert set(row) == GPU_METRICS
-        assert {name for name, value in row.items() if value == NotSupported()} == absent
         assert not any(isinstance(value, Unavailable) for value in row.values())
-        assert {name: row[name] for name in expected} == expected
     assert harvest.inventory is not None
     first = harvest.inventory.gpus[0]
     wanted = node.scenario.node.gpu(0)
@@ -164,6 +125,23 @@ def test_what_a_gpu_does_not_have_is_remembered_until_it_comes_back_from_a_reset
     row = row_of(node)
     assert row["gpu_power_watts"] == 648.125
     assert row["gpu_memory_temperature_celsius"] == 52.0
+
+
+def test_link_errors_come_by_the_older_call_where_fields_have_none(start: Start) -> None:
+    scenario = nvml.a100_node(1)
+    scenario.gpu(0).set("link_replays", 2)
+    scenario.gpu(0).rules += [f"fail field_{number} 3" for number in (161, 162, 163)]
+    assert row_of(start(scenario))["gpu_nvlink_errors_total"] == 24.0
+
+
+def test_nvlink_5_gives_sums_and_the_worst_ratio(start: Start) -> None:
+    scenario = nvml.b200_node(1)
+    scenario.gpu(0).set("field_221", 3)
+    row = row_of(start(scenario))
+    assert row["gpu_nvlink_symbol_errors_total"] == 54.0
+    assert row["gpu_nvlink_symbol_ber_ratio"] == pytest.approx(2e-14)
+    assert row["gpu_nvlink_effective_ber_ratio"] == 0.0
+    assert row["gpu_nvlink_errors_total"] == NotSupported()
 
 
 def test_links_that_go_down_are_counted_and_their_errors_are_kept(start: Start) -> None:
@@ -249,6 +227,8 @@ def test_a_driver_that_lacks_the_newer_calls_is_asked_the_older_ones(
     node.close()
     assert row["gpu_temperature_celsius"] == 41.0
     assert row["gpu_clock_event_reasons"] == 0.0
+    assert row["gpu_memory_used_bytes"] == 61.0 * GIB
+    assert row["gpu_memory_reserved_bytes"] == NotSupported()
 
 
 def test_the_library_can_be_named_by_path(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

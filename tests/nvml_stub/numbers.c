@@ -176,6 +176,29 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t *memory)
     return SUCCESS;
 }
 
+#ifndef OLD_DRIVER
+typedef struct {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+} nvmlMemory_v2_t;
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t *memory)
+{
+    static const char *names[] = {"memory_total", "memory_used", "memory_reserved"};
+    double values[3];
+    if (memory->version != (sizeof *memory | 2u << 24))
+        return VERSION_MISMATCH;
+    nvmlReturn_t code = read_numbers("nvmlDeviceGetMemoryInfo_v2", handle, names, 3, values);
+    if (code != SUCCESS)
+        return code;
+    memory->total = (unsigned long long)values[0];
+    memory->used = (unsigned long long)values[1];
+    memory->reserved = (unsigned long long)values[2];
+    memory->free = memory->total - memory->used - memory->reserved;
+    return SUCCESS;
+}
+#endif
+
 /* ---- field values ---- */
 
 typedef union {
@@ -194,6 +217,36 @@ typedef struct {
     nvmlValue_t value;
 } nvmlFieldValue_t;
 
+/* Fields about one NVLink, named by the scope: state and error counters up to NVLink 4, then NVLink 5's. */
+static int about_a_link(unsigned field)
+{
+    return (field >= 161 && field <= 165) || (field >= 201 && field <= 222);
+}
+
+static nvmlReturn_t read_link_field(struct gpu *gpu, const char *name, unsigned field, unsigned link,
+                                    double *value)
+{
+    static const char *old[] = {"link_replays", "link_recoveries", "link_crc_flit_errors"};
+    if (link >= (unsigned)gpu->link_count)
+        return INVALID_ARGUMENT;
+    if (gpu->link_down[link])
+        return NOT_SUPPORTED;
+    return scenario_number(gpu, field <= 163 ? old[field - 161] : name, value) ? SUCCESS : NOT_SUPPORTED;
+}
+
+static nvmlReturn_t read_field(nvmlDevice_t handle, struct gpu *gpu, const nvmlFieldValue_t *field,
+                               double *value)
+{
+    char name[TEXT];
+    snprintf(name, sizeof name, "field_%u", field->fieldId);
+    const struct rule *rule = scenario_rule(name, handle->gpu);
+    if (rule != NULL && rule->kind == RULE_FAIL)
+        return (nvmlReturn_t)rule->argument;
+    if (about_a_link(field->fieldId))
+        return read_link_field(gpu, name, field->fieldId, field->scopeId, value);
+    return scenario_number(gpu, name, value) ? SUCCESS : NOT_SUPPORTED;
+}
+
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t *fields)
 {
     struct gpu *gpu;
@@ -201,16 +254,11 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldV
     if (code != SUCCESS)
         return code;
     for (int i = 0; i < count; i++) {
-        char name[TEXT];
         double value = 0;
-        snprintf(name, sizeof name, "field_%u", fields[i].fieldId);
-        const struct rule *rule = scenario_rule(name, handle->gpu);
-        if (rule != NULL && rule->kind == RULE_FAIL)
-            fields[i].nvmlReturn = (nvmlReturn_t)rule->argument;
-        else
-            fields[i].nvmlReturn = scenario_number(gpu, name, &value) ? SUCCESS : NOT_SUPPORTED;
-        /* Temperature and recovery action are unsigned int (type 1), counters unsigned long long (3). */
-        fields[i].valueType = fields[i].fieldId == 82 || fields[i].fieldId == 230 ? 1 : 3;
+        unsigned id = fields[i].fieldId;
+        fields[i].nvmlReturn = read_field(handle, gpu, &fields[i], &value);
+        /* Temperature, power and recovery action are unsigned int (type 1), counters unsigned long long (3). */
+        fields[i].valueType = id == 82 || id == 186 || id == 230 ? 1 : 3;
         if (fields[i].valueType == 1)
             fields[i].value.uiVal = (unsigned)value;
         else

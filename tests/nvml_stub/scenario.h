@@ -8,7 +8,7 @@
 #define MAX_GPUS 32
 #define MAX_RULES 64
 #define MAX_EVENTS 4096
-#define MAX_NUMBERS 64
+#define MAX_NUMBERS 160
 #define MAX_LINKS 36
 #define MAX_PROCESSES 64
 #define TEXT 96

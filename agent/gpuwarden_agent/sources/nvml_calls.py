@@ -66,6 +66,22 @@ class Caller:
         finally:
             self._recorder.end()
 
+    def call_pointer(self, name: str, *arguments: Any) -> None:
+        """Call the driver's own function with structs that the caller keeps: for hot calls.
+
+        Raises:
+            CallError: NVML's code; FUNCTION_NOT_FOUND where the driver lacks the call.
+        """
+        self._recorder.begin(name, self.gpu_uuid, 0.0)
+        try:
+            code = pynvml._nvmlGetFunctionPointer(name)(*arguments)
+        except pynvml.NVMLError as error:
+            raise CallError(name, error.value) from error
+        finally:
+            self._recorder.end()
+        if code != codes.SUCCESS:
+            raise CallError(name, code)
+
 
 @dataclass(slots=True)
 class Gpu:
@@ -76,8 +92,14 @@ class Gpu:
         handle: Valid for the present poll.
         absent: Keys of queries that this GPU does not answer.
         links: NVLink numbers that exist, None before they were counted.
-        link_errors: Last error counts by link; kept for links that are down.
-        forget_at: Monotonic seconds at which the three above are asked afresh.
+        link_counts: Last counts by metric and link; kept for links that are down.
+        link_readings: What the counters of all links came to, None before they were read.
+        links_due: Monotonic seconds from which the counters are read again.
+        fields: Room for the field values asked for, None before it is known which.
+        link_fields: Likewise for those of its links.
+        slow_readings: Readings of what hardly ever changes, None before they were read.
+        slow_due: Monotonic seconds from which those are read again.
+        forget_at: Monotonic seconds at which support is asked afresh.
         processes_due: Monotonic seconds from which its processes are asked for again.
     """
 
@@ -90,14 +112,21 @@ class Gpu:
     vbios_version: str = ""
     absent: set[str] = field(default_factory=set)
     links: tuple[int, ...] | None = None
-    link_errors: dict[int, int] = field(default_factory=dict)
+    link_counts: dict[str, dict[int, float]] = field(default_factory=dict)
+    link_readings: Readings | None = None
+    links_due: float = 0.0
+    fields: Any = None
+    link_fields: Any = None
+    slow_readings: Readings | None = None
+    slow_due: float = 0.0
     forget_at: float = 0.0
     processes_due: float = 0.0
 
     def forget_support(self, now: float) -> None:
         """Ask afresh what this GPU answers."""
         self.absent.clear()
-        self.links = None
+        self.links = self.fields = self.link_fields = None
+        self.link_readings = self.slow_readings = None
         self.forget_at = now + FORGET_SUPPORT_AFTER_S
 
 
@@ -118,7 +147,9 @@ class Query:
     scale: float = 1.0
 
 
-def _getter(name: str, metric: str, *arguments: int, scale: float = 1.0) -> Query:
+def getter(name: str, metric: str, *arguments: int, scale: float = 1.0) -> Query:
+    """A call that answers with one number."""
+
     def read(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
         return (caller.call(name, gpu.handle, *arguments),)
 
@@ -131,6 +162,14 @@ def _utilization(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
 
 
 def _memory(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
+    version = getattr(pynvml, "nvmlMemory_v2", None)
+    if version is None:
+        raise CallError("nvmlDeviceGetMemoryInfo_v2", codes.FUNCTION_NOT_FOUND)
+    memory = caller.call("nvmlDeviceGetMemoryInfo", gpu.handle, version)
+    return memory.used, memory.total, memory.reserved
+
+
+def _old_memory(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
     memory = caller.call("nvmlDeviceGetMemoryInfo", gpu.handle)
     return memory.used, memory.total
 
@@ -141,28 +180,27 @@ def _remapped_rows(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
 
 
 def _ecc(metric: str, error_type: int, counter_type: int) -> Query:
-    return _getter("nvmlDeviceGetTotalEccErrors", metric, error_type, counter_type)
+    return getter("nvmlDeviceGetTotalEccErrors", metric, error_type, counter_type)
 
 
-# NVML API reference, enums: sensor 0 = GPU die; threshold 1 = slowdown; clock 1 = SM, 2 = memory;
+# NVML API reference, enums: sensor 0 = GPU die; clock 1 = SM, 2 = memory;
 # ECC error type 0 = corrected, 1 = uncorrected; ECC counter 0 = volatile, 1 = aggregate.
 # Power is in mW, energy in mJ, clocks in MHz, utilisation in percent. Alternatives of one metric
 # stand in one tuple: newer call first, the call that older drivers have behind it.
 QUERIES: tuple[tuple[Query, ...], ...] = (
     (
-        _getter("nvmlDeviceGetTemperatureV", "gpu_temperature_celsius", 0),
-        _getter("nvmlDeviceGetTemperature", "gpu_temperature_celsius", 0),
+        getter("nvmlDeviceGetTemperatureV", "gpu_temperature_celsius", 0),
+        getter("nvmlDeviceGetTemperature", "gpu_temperature_celsius", 0),
     ),
-    (_getter("nvmlDeviceGetTemperatureThreshold", "gpu_slowdown_temperature_celsius", 1),),
-    (_getter("nvmlDeviceGetPowerUsage", "gpu_power_watts", scale=1e-3),),
-    (_getter("nvmlDeviceGetEnforcedPowerLimit", "gpu_power_limit_watts", scale=1e-3),),
-    (_getter("nvmlDeviceGetTotalEnergyConsumption", "gpu_energy_joules_total", scale=1e-3),),
-    (_getter("nvmlDeviceGetClockInfo", "gpu_sm_clock_hertz", 1, scale=1e6),),
-    (_getter("nvmlDeviceGetClockInfo", "gpu_memory_clock_hertz", 2, scale=1e6),),
-    (_getter("nvmlDeviceGetMaxClockInfo", "gpu_sm_clock_max_hertz", 1, scale=1e6),),
+    (getter("nvmlDeviceGetMarginTemperature", "gpu_temperature_margin_celsius"),),
+    (getter("nvmlDeviceGetPowerUsage", "gpu_power_watts", scale=1e-3),),
+    (getter("nvmlDeviceGetPerformanceState", "gpu_performance_state"),),
+    (getter("nvmlDeviceGetTotalEnergyConsumption", "gpu_energy_joules_total", scale=1e-3),),
+    (getter("nvmlDeviceGetClockInfo", "gpu_sm_clock_hertz", 1, scale=1e6),),
+    (getter("nvmlDeviceGetClockInfo", "gpu_memory_clock_hertz", 2, scale=1e6),),
     (
-        _getter("nvmlDeviceGetCurrentClocksEventReasons", "gpu_clock_event_reasons"),
-        _getter("nvmlDeviceGetCurrentClocksThrottleReasons", "gpu_clock_event_reasons"),
+        getter("nvmlDeviceGetCurrentClocksEventReasons", "gpu_clock_event_reasons"),
+        getter("nvmlDeviceGetCurrentClocksThrottleReasons", "gpu_clock_event_reasons"),
     ),
     (
         Query(
@@ -174,8 +212,14 @@ QUERIES: tuple[tuple[Query, ...], ...] = (
     ),
     (
         Query(
-            "nvmlDeviceGetMemoryInfo",
+            "nvmlDeviceGetMemoryInfo:2",
             _memory,
+            ("gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_memory_reserved_bytes"),
+        ),
+        # counts what the driver reserves as used
+        Query(
+            "nvmlDeviceGetMemoryInfo",
+            _old_memory,
             ("gpu_memory_used_bytes", "gpu_memory_total_bytes"),
         ),
     ),
@@ -195,11 +239,9 @@ QUERIES: tuple[tuple[Query, ...], ...] = (
             ),
         ),
     ),
-    (_getter("nvmlDeviceGetPcieReplayCounter", "gpu_pcie_replay_total"),),
-    (_getter("nvmlDeviceGetCurrPcieLinkGeneration", "gpu_pcie_link_generation"),),
-    (_getter("nvmlDeviceGetMaxPcieLinkGeneration", "gpu_pcie_link_generation_max"),),
-    (_getter("nvmlDeviceGetCurrPcieLinkWidth", "gpu_pcie_link_width"),),
-    (_getter("nvmlDeviceGetMaxPcieLinkWidth", "gpu_pcie_link_width_max"),),
+    (getter("nvmlDeviceGetPcieReplayCounter", "gpu_pcie_replay_total"),),
+    (getter("nvmlDeviceGetCurrPcieLinkGeneration", "gpu_pcie_link_generation"),),
+    (getter("nvmlDeviceGetCurrPcieLinkWidth", "gpu_pcie_link_width"),),
 )
 
 
@@ -244,5 +286,6 @@ def read_group(caller: Caller, gpu: Gpu, group: tuple[Query, ...], readings: Rea
             return
         for metric, raw in zip(query.metrics, numbers, strict=True):
             readings.note(metric, raw, query.scale)
+        readings.miss(group[0].metrics[len(query.metrics) :], codes.NOT_SUPPORTED)
         return
     readings.miss(group[0].metrics, codes.NOT_SUPPORTED)

@@ -21,9 +21,11 @@ from gpuwarden_agent.sources.nvml_calls import (
     Readings,
     read_group,
 )
-from gpuwarden_agent.sources.nvml_fields import read_fields, read_links
+from gpuwarden_agent.sources.nvml_fields import read_fields
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer
+from gpuwarden_agent.sources.nvml_links import read_links
 from gpuwarden_agent.sources.nvml_processes import read_processes
+from gpuwarden_agent.sources.nvml_slow import read_slow
 
 ENUMERATE_EVERY_S = 60.0
 
@@ -136,10 +138,10 @@ class Roster:
             self._look_up(gpu)
             if gpu.uuid not in self._answering:  # new, or back from a reset: counts restarted
                 gpu.forget_support(started)
-                gpu.link_errors.clear()
+                gpu.link_counts.clear()
             elif started >= gpu.forget_at:
                 gpu.forget_support(started)
-            self._read_all(gpu, readings)
+            self._read_all(gpu, readings, started)
             pids = read_processes(self.caller, gpu, started)
         except CallError as error:
             code = error.code
@@ -164,8 +166,9 @@ class Roster:
             self._enumerated_at = None  # another board in this slot
             raise CallError("nvmlDeviceGetUUID", codes.GPU_NOT_FOUND)
 
-    def _read_all(self, gpu: Gpu, readings: Readings) -> None:
+    def _read_all(self, gpu: Gpu, readings: Readings, now: float) -> None:
         for group in QUERIES:
             read_group(self.caller, gpu, group, readings)
         read_fields(self.caller, gpu, readings)
-        read_links(self.caller, gpu, readings)
+        read_links(self.caller, gpu, readings, now)
+        read_slow(self.caller, gpu, readings, now)

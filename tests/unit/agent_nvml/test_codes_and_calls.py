@@ -5,24 +5,36 @@ import pytest
 
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_calls import QUERIES
-from gpuwarden_agent.sources.nvml_fields import _LINK_ERRORS, _LINK_METRICS, FIELDS
+from gpuwarden_agent.sources.nvml_fields import FIELDS
+from gpuwarden_agent.sources.nvml_links import LINK_METRICS, decode_ber
+from gpuwarden_agent.sources.nvml_slow import SLOW_QUERIES
 from gpuwarden_agent.sources.pci_functions import AER_FILES
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Unavailable
 from gpuwarden_wire.registry import metrics_of
 
+GROUPS = (*QUERIES, *SLOW_QUERIES)
+
 
 def test_every_gpu_metric_of_the_registry_has_a_source() -> None:
-    read = {metric for group in QUERIES for query in group for metric in query.metrics}
-    read |= {metric for metric, _ in FIELDS.values()} | {*_LINK_METRICS, *_LINK_ERRORS}
-    read |= {"gpu_present", "gpu_probe_seconds"}
+    read = {metric for group in GROUPS for query in group for metric in query.metrics}
+    read |= {metric for metric, _ in FIELDS.values()} | {one.metric for one in LINK_METRICS}
+    read |= {"gpu_present", "gpu_probe_seconds", "gpu_nvlinks_active", "gpu_nvlinks_inactive"}
     read |= {f"gpu_aer_{severity}_total" for severity in AER_FILES}
     assert read == {metric.name for metric in metrics_of(EntityKind.GPU)}
 
 
-def test_alternatives_give_the_same_metrics() -> None:
-    for group in QUERIES:
-        assert len({query.metrics for query in group}) == 1
+def test_alternatives_give_the_same_metrics_in_order_or_fewer() -> None:
+    for first, *others in GROUPS:
+        for other in others:
+            assert other.metrics == first.metrics[: len(other.metrics)]
+
+
+@pytest.mark.parametrize(
+    ("packed", "ratio"), [(0xFFF, 0.0), (0x20E, 2e-14), (0x000, 0.0), (0x105, 1e-5)]
+)
+def test_a_bit_error_ratio_is_mantissa_and_exponent(packed: int, ratio: float) -> None:
+    assert decode_ber(packed) == pytest.approx(ratio, abs=1e-30)
 
 
 def test_our_codes_are_those_of_pynvml() -> None:
