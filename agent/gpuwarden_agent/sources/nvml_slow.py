@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+
 import pynvml
 
 from gpuwarden_agent.sources import nvml_codes as codes
