@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpuwarden_agent.config import setting_docs
-from gpuwarden_agent.exporters.dcgm import FIELDS, XID_NAMES
+from gpuwarden_agent.exporters.dcgm import XID_NAMES
+from gpuwarden_agent.exporters.dcgm_fields import FIELDS
 from gpuwarden_agent.exporters.node import NODE_COLLECTORS
 from gpuwarden_agent.exporters.smi import (
     ALL_SMI,

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import structlog
-
 from gpuwarden_agent.collection import Collection
 from gpuwarden_agent.collectors import COLLECTOR_GROUPS, COLLECTORS, FOLLOWERS
 from gpuwarden_agent.collectors.checks import CheckCollector
@@ -20,6 +18,7 @@ from gpuwarden_agent.config import AgentSettings, ConfigError
 from gpuwarden_agent.identity import read_boot_id, read_booted_at
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
+from gpuwarden_agent.logs import get_logger
 from gpuwarden_agent.maintenance import Health, MaintenanceKeeper, RunFolder
 from gpuwarden_agent.outbox import Outbox
 from gpuwarden_agent.precedence import Precedence, SourceOrder
@@ -43,7 +42,7 @@ from gpuwarden_wire.version import __version__
 if TYPE_CHECKING:
     from gpuwarden_agent.own_metrics import MetricsServer
 
-_log = structlog.get_logger("agent")
+_log = get_logger("agent")
 
 _LOOPS_PATIENCE_S = 1.5
 _SENDER_PATIENCE_S = 1.5

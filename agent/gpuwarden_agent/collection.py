@@ -68,5 +68,5 @@ class Collection:
     def _add(self, collector: str, rows: Mapping[EntityKind, Rows], now: float) -> None:
         with self._lock:
             admitted = self._precedence.admit(collector, rows, now)
-            tables = self._tables.tables(collector, admitted, now)
+            tables = self._tables.tables(collector, admitted.rows, now, admitted.shared)
         self._sealer.add(collector, tables)

@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import structlog
-
 from gpuwarden_agent.collectors.contract import Emit
 from gpuwarden_agent.collectors.trouble import recovered_event, trouble_event
+from gpuwarden_agent.logs import get_logger
 
-_log = structlog.get_logger("conditions")
+_log = get_logger("conditions")
 
 _FACT = "troubles"
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from gpuwarden_agent.collectors.contract import Conditions
+from gpuwarden_agent.logs import get_logger
 
-_log = structlog.get_logger("maintenance")
+_log = get_logger("maintenance")
 
 LONGEST_S = 86_400.0
 _SOURCE = "maintenance"

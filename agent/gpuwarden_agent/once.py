@@ -12,6 +12,7 @@ from gpuwarden_agent.agent import Sources, build_sources, make_context
 from gpuwarden_agent.collectors.contract import Collector, CollectorError, Harvest
 from gpuwarden_agent.collectors.kernel_log import KernelLogFollower
 from gpuwarden_agent.config import AgentSettings
+from gpuwarden_agent.harvest_check import sound
 from gpuwarden_agent.identity import read_boot_id
 from gpuwarden_agent.inventory import merge
 from gpuwarden_agent.precedence import SourceOrder, admit_all
@@ -127,7 +128,7 @@ def _note_nvml(sources: Sources, visits: Sequence[Visit]) -> None:
 def _visit(collector: Collector, visit: Visit) -> None:
     began = time.monotonic()
     try:
-        harvest = collector.collect(time.time())
+        harvest = sound(collector.collect(time.time()))
     except CollectorError as error:
         visit.reason, visit.mend = error.reason, error.mend
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gpuwarden_agent.collectors.contract import Rows
@@ -14,6 +15,20 @@ Kinds = Mapping[EntityKind, Rows]
 
 FRESH_INTERVALS = 3
 """A source that has given nothing for so many of its intervals does not keep others silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a source has to say beside the others.
+
+    Attributes:
+        rows: Its rows without what another source has better.
+        shared: Things that another source speaks of too: of these, what is not in `rows` is for the
+            other to tell, and is not said to be unsupported.
+    """
+
+    rows: Kinds
+    shared: frozenset[tuple[EntityKind, str]] = frozenset()
 
 
 class SourceOrder:
@@ -43,7 +58,8 @@ class Precedence:
     """Leaves out of a source's rows what another one says better.
 
     A number goes before a reason why there is none; of two numbers, and of two reasons, the source
-    that comes first in the order has it. Not thread-safe.
+    that comes first in the order has it. Of a GPU that a native source says is lost, exporters say
+    nothing: they repeat what they read before. Not thread-safe.
 
     Args:
         order: Order of the sources.
@@ -55,8 +71,8 @@ class Precedence:
         self._intervals = intervals
         self._last: dict[str, tuple[float, Kinds]] = {}
 
-    def admit(self, collector: str, rows: Kinds, now: float) -> Kinds:
-        """The rows of one call of a source without what others have better.
+    def admit(self, collector: str, rows: Kinds, now: float) -> Admitted:
+        """What one call of a source has to say beside the others.
 
         Args:
             collector: The source.
@@ -64,17 +80,30 @@ class Precedence:
             now: Epoch seconds.
         """
         self._last[collector] = (now, rows)
+        native = not is_exporter(collector)
         others = [
             (name, last)
             for name, (at, last) in self._last.items()
-            if name != collector and now - at <= FRESH_INTERVALS * self._intervals.get(name, 0.0)
+            if name != collector
+            and (is_exporter(name) or not native)  # native collectors share nothing
+            and now - at <= FRESH_INTERVALS * self._intervals.get(name, 0.0)
         ]
-        if not any(is_exporter(name) for name, _ in [*others, (collector, rows)]):
-            return rows  # native collectors share nothing
-        return {
-            kind: {key: self._row(collector, kind, key, row, others) for key, row in table.items()}
+        if not others:
+            return Admitted(rows)
+        shared = frozenset(
+            (kind, key)
+            for kind, table in rows.items()
+            for key in table
+            if any(key in last.get(kind, {}) for _, last in others)
+        )
+        admitted = {
+            kind: {
+                key: self._row(collector, kind, key, row, others) if (kind, key) in shared else row
+                for key, row in table.items()
+            }
             for kind, table in rows.items()
         }
+        return Admitted(admitted, shared)
 
     def _row(
         self,
@@ -85,10 +114,14 @@ class Precedence:
         others: Sequence[tuple[str, Kinds]],
     ) -> Mapping[str, Reading]:
         silent: set[str] = set()
+        if not is_exporter(collector) and _is_lost(row):
+            return row
         for name, last in others:
             theirs = last.get(kind, {}).get(key)
             if theirs is None:
                 continue
+            if _is_lost(theirs) and not is_exporter(name):
+                return {}
             silent |= {
                 metric
                 for metric in row.keys() & theirs.keys()
@@ -103,9 +136,13 @@ class Precedence:
         return not isinstance(reading, float | int), self._order.rank(collector, metric)
 
 
+def _is_lost(row: Mapping[str, Reading]) -> bool:
+    return row.get("gpu_present") == 0
+
+
 def admit_all(order: SourceOrder, sources: Mapping[str, Kinds]) -> dict[str, Kinds]:
     """The rows of several sources read at one moment, each reading of one source only."""
     precedence = Precedence(order, dict.fromkeys(sources, 1.0))
     for name, rows in sources.items():
         precedence.admit(name, rows, 0.0)
-    return {name: precedence.admit(name, rows, 0.0) for name, rows in sources.items()}
+    return {name: precedence.admit(name, rows, 0.0).rows for name, rows in sources.items()}

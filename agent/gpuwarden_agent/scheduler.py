@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-import structlog
-
 from gpuwarden_agent.collectors.contract import (
     Collector,
     CollectorError,
@@ -20,10 +18,12 @@ from gpuwarden_agent.collectors.contract import (
     Notice,
 )
 from gpuwarden_agent.conditions import ConditionBoard
+from gpuwarden_agent.harvest_check import sound
+from gpuwarden_agent.logs import get_logger
 
-_log = structlog.get_logger("scheduler")
+_log = get_logger("scheduler")
 
-_SUPERVISE_EVERY_S = 0.2
+_SUPERVISE_EVERY_S = 1.0
 _FOLLOWER_FIRST_PAUSE_S = 1.0
 _FOLLOWER_LONGEST_PAUSE_S = 60.0
 _FOLLOWER_FINE_AFTER_S = 1.0
@@ -128,9 +128,15 @@ class CollectorLoop:
 
     def _rest(self) -> None:
         if not self._released:
-            self.collector.close()
+            self._close()
             self._released = True
         self._sink.paused(self.collector.name, self._clock())
+
+    def _close(self) -> None:
+        try:
+            self.collector.close()
+        except Exception:
+            _log.exception("collector_bug_at_close", collector=self.collector.name)
 
     def pause(self) -> None:
         """Make no further call, and release the collector when the call in flight has ended."""
@@ -154,17 +160,17 @@ class CollectorLoop:
         now, began = self._clock(), time.monotonic()
         self._running_since = began
         try:
-            harvest = self.collector.collect(now)
+            harvest = sound(self.collector.collect(now))
+            self._running_since = None
+            self._sink.took(name, harvest, now, time.monotonic() - began)
         except CollectorError as error:
             self._failed(error.reason, error.mend, now, began)
         except Exception as error:
             _log.exception("collector_bug", collector=name)
             self._failed(f"internal_error:{type(error).__name__}", "Report this bug.", now, began)
         else:
-            self._running_since = None
             self._board.fine(name)
             self._notice(harvest.notices)
-            self._sink.took(name, harvest, now, time.monotonic() - began)
         finally:
             self._running_since = None
 
@@ -178,7 +184,7 @@ class CollectorLoop:
     def _failed(self, reason: str, mend: str, now: float, began: float) -> None:
         self._running_since = None
         self._board.trouble(self.collector.name, reason, mend)
-        self._sink.failed(self.collector.name, reason, now, time.monotonic() - began)
+        self._sink.failed(self.collector.name, reason[:200], now, time.monotonic() - began)
 
     def supervise(self) -> None:
         """Tell where the call in flight is past its deadline."""
@@ -205,7 +211,7 @@ class CollectorLoop:
             self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False
-        self.collector.close()
+        self._close()
         return True
 
 

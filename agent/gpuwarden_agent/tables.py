@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from gpuwarden_agent.collectors.contract import Rows
 from gpuwarden_wire.batches import Table, pack_table
@@ -28,16 +28,29 @@ class TableMaker:
         self._schemas: dict[tuple[str, EntityKind], Schema] = {}
 
     def tables(
-        self, collector: str, rows: Mapping[EntityKind, Rows], observed_at: float
+        self,
+        collector: str,
+        rows: Mapping[EntityKind, Rows],
+        observed_at: float,
+        shared: Collection[tuple[EntityKind, str]] = (),
     ) -> list[tuple[Table, Schema]]:
-        """One table for each kind of entity that has rows with readings."""
+        """Tables of one call: one for each kind of entity that has rows with readings.
+
+        Args:
+            collector: Its name.
+            rows: Readings; what a row lacks of the schema is not supported.
+            observed_at: Epoch seconds.
+            shared: Entities of which other sources tell what these rows lack: nothing is said of
+                it here, so that rows with the same readings get a table of their own.
+        """
         made = []
         for kind, entities in rows.items():
-            schema = self._schema(collector, kind, entities.values())
-            if schema is None:
-                continue
-            packed = {key: _ordered(row, schema) for key, row in entities.items()}
-            made.append((pack_table(schema, observed_at, packed), schema))
+            alone = {key: row for key, row in entities.items() if (kind, key) not in shared}
+            schema = self._schema(collector, kind, alone.values())
+            if schema is not None and alone:
+                made.append(_packed(schema, observed_at, alone))
+            beside = {key: row for key, row in entities.items() if (kind, key) in shared}
+            made += [_packed(one, observed_at, part) for one, part in _exactly(kind, beside)]
         return made
 
     def _schema(
@@ -55,6 +68,23 @@ class TableMaker:
             known |= fresh
             self._schemas[key] = schema_of(kind, known)
         return self._schemas.get(key)
+
+
+def _packed(
+    schema: Schema, observed_at: float, entities: Mapping[str, Mapping[str, Reading]]
+) -> tuple[Table, Schema]:
+    packed = {key: _ordered(row, schema) for key, row in entities.items()}
+    return pack_table(schema, observed_at, packed), schema
+
+
+def _exactly(kind: EntityKind, entities: Rows) -> Iterator[tuple[Schema, Rows]]:
+    """Rows by what is in them, each with the schema of just that; empty ones left out."""
+    parts: dict[frozenset[str], dict[str, Mapping[str, Reading]]] = {}
+    for key, row in entities.items():
+        if row:
+            parts.setdefault(frozenset(row), {})[key] = row
+    for names, part in parts.items():
+        yield schema_of(kind, names), part
 
 
 def flatten(rows: Mapping[EntityKind, Rows]) -> Iterator[tuple[EntityKind, str, str, Reading]]:

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-import structlog
 
+from gpuwarden_agent.logs import get_logger
 from gpuwarden_wire.acknowledgement import Acknowledgement, NodeVerdict
 
-_log = structlog.get_logger("verdict_file")
+_log = get_logger("verdict_file")
 
 _RENEW_AFTER_S = 30.0
 """An unchanged verdict that the server confirmed is written anew this often: its age is told."""

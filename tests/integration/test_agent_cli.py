@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from gpuwarden_agent.cli import ExitCode, main
 from gpuwarden_agent.config import PREFIX, setting_docs
+from gpuwarden_agent.logs import configure_logs
 from gpuwarden_agent.sources.kmsg import KmsgDevice, KmsgReader
 from gpuwarden_wire.events import Backlog
 from gpuwarden_wire.version import __version__
@@ -68,7 +68,7 @@ def once_json(
         return answer
 
     yield call
-    structlog.reset_defaults()
+    configure_logs("info")
 
 
 def test_once_prints_all_readings_with_units_or_reasons(roots: list[str], once_json: Once) -> None:
@@ -179,7 +179,7 @@ def test_a_setting_that_cannot_be_used_ends_with_2(
 ) -> None:
     assert main([*flags, f"--spool-folder={tmp_path}/spool"]) == ExitCode.CONFIG
     assert message in capsys.readouterr().err
-    structlog.reset_defaults()
+    configure_logs("info")
 
 
 def test_a_spool_that_cannot_be_used_ends_with_3(tmp_path: Path) -> None:

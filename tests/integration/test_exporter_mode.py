@@ -111,6 +111,26 @@ def node_of(folder: Path, *urls: str, **flags: object) -> Iterator[Node]:
         node.close()
 
 
+# What the stub has of some parts only: its number, DCGM's field; both in the same unit.
+ALIKE = {
+    "temperature_shutdown": "SHUTDOWN_TEMP",
+    "performance_state": "PSTATE",
+    "persistence_mode": "PERSISTENCE_MODE",
+    "ecc_mode": "ECC_CURRENT",
+    "ecc_mode_pending": "ECC_PENDING",
+    "mig_mode": "MIG_MODE",
+    "remap_banks_max": "BANKS_REMAP_ROWS_AVAIL_MAX",
+    "remap_banks_low": "BANKS_REMAP_ROWS_AVAIL_LOW",
+    "field_11": "ECC_SBE_VOL_DEV",
+    "field_23": "ECC_DBE_AGG_DEV",
+    "field_74": "CLOCKS_EVENT_REASON_SW_POWER_CAP_NS",
+    "field_75": "THERMAL_VIOLATION",
+    "field_77": "BOARD_LIMIT_VIOLATION",
+    "field_79": "RELIABILITY_VIOLATION",
+    "field_173": "PCIE_COUNT_CORRECTABLE_ERRORS",
+}
+
+
 def dcgm_of(gpu: GpuScenario, index: int) -> DcgmGpu:
     """The GPU of the NVML stub as DCGM shows it: each number in DCGM's unit."""
     raw = {name: value for name, (value, _) in gpu.numbers.items()}
@@ -151,6 +171,9 @@ def dcgm_of(gpu: GpuScenario, index: int) -> DcgmGpu:
         "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": gpu.links * int(raw["link_replays"]),
         "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": gpu.links * int(raw["link_recoveries"]),
         "DCGM_FI_DEV_COUNT": 2,
+    }
+    numbers |= {
+        f"DCGM_FI_DEV_{field}": int(raw[name]) for name, field in ALIKE.items() if name in raw
     }
     return DcgmGpu(
         uuid=gpu.uuid,

@@ -11,7 +11,7 @@ import pynvml
 import pytest
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calling import Caller, Lane
+from gpuwarden_agent.sources.nvml_calls import Caller, Lane
 from gpuwarden_agent.sources.nvml_child import load_library
 from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot
 from gpuwarden_agent.sources.nvml_frames import GpuAnswer

@@ -13,6 +13,7 @@
 UINT_CALL(nvmlDeviceGetPerformanceState, "performance_state")
 UINT_CALL(nvmlDeviceGetPersistenceMode, "persistence_mode")
 UINT_CALL(nvmlDeviceGetFanSpeed, "fan_speed")
+UINT_CALL(nvmlDeviceGetPowerManagementDefaultLimit, "power_limit_default_mw")
 UINT_CALL(nvmlDeviceGetMaxMigDeviceCount, "mig_devices_max")
 
 typedef struct {

@@ -6,19 +6,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from gpuwarden_agent.checks.definitions import CheckDefinition, load_checks
 from gpuwarden_agent.checks.results import CheckResult, CheckState, results_of
 from gpuwarden_agent.checks.runner import CheckRunner, Run
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, Conditions, Harvest
+from gpuwarden_agent.logs import get_logger
 from gpuwarden_wire.acknowledgement import NodeVerdict
 from gpuwarden_wire.events import Attribute, Event, EventKind, GpuIdentity
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading, Stale, Unavailable
 
-_log = structlog.get_logger("checks")
+_log = get_logger("checks")
 
 _DEADLINE_S = 10.0
 """Gathering results takes no time; runs have deadlines and threads of their own."""

@@ -13,7 +13,6 @@ from threading import Event as StopFlag
 from typing import Any
 
 import msgspec
-import structlog
 
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import CollectorError, Emit, EventFollower, PositionStore
@@ -22,6 +21,7 @@ from gpuwarden_agent.collectors.kernel_entities import entity_of_line
 from gpuwarden_agent.collectors.kernel_merge import RepeatMerger
 from gpuwarden_agent.collectors.trouble import recovered_event, trouble_event
 from gpuwarden_agent.identity import read_booted_at
+from gpuwarden_agent.logs import get_logger
 from gpuwarden_agent.sources.kernel_files import read_text, reason_of
 from gpuwarden_agent.sources.kernel_lines import FileMark, KernelLine, KmsgMark, LineReader
 from gpuwarden_agent.sources.kmsg import KmsgDevice, KmsgReader
@@ -29,7 +29,7 @@ from gpuwarden_agent.sources.log_file import LogFileReader
 from gpuwarden_kernel_log import KernelEvent, LineContext, parse_events
 from gpuwarden_wire.events import Backlog, Event, EventKind
 
-_log = structlog.get_logger("kernel_log")
+_log = get_logger("kernel_log")
 
 _WAIT_S = 0.5
 _SAVE_EVERY_S = 5.0

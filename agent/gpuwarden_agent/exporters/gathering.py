@@ -38,8 +38,8 @@ from gpuwarden_agent.exporters.smi import (
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading, Unavailable
 
-_MOST_PLANNED = 60_000
-"""Series texts remembered; labels of pods and jobs come and go."""
+_SPARE_PLANS = 256
+"""Series remembered beyond twice those of one text: labels of pods and jobs come and go."""
 
 _OF_INSTANCE = 10
 """Added to the rank of what a MIG row says of its GPU: a row of the GPU itself goes before."""
@@ -120,6 +120,8 @@ class Gatherer:
     def __init__(self, kind: ExporterKind = ExporterKind.AUTO) -> None:
         self._kind = kind
         self._plan: dict[str, Meaning] = {}
+        self._former_plan: dict[str, Meaning] = {}
+        self._most_planned = _SPARE_PLANS
         self._memory = SeriesMemory()
         self._shares: dict[str, ShareScale] = {}
 
@@ -148,10 +150,12 @@ class Gatherer:
         return self._memory.frozen_for_s(gpu_uuid, clock)
 
     def _samples(self, text: str, gathered: Gathered) -> Iterator[tuple[str, Meaning, float]]:
-        if len(self._plan) > _MOST_PLANNED:
-            self._plan.clear()
+        if len(self._plan) > self._most_planned:
+            self._former_plan, self._plan = self._plan, {}
         plan = self._plan
-        for line in sample_lines(text):
+        lines = list(sample_lines(text))
+        self._most_planned = 2 * len(lines) + _SPARE_PLANS
+        for line in lines:
             series, _, written = line.rpartition(" ")
             meaning = plan.get(series)
             if meaning is NOTHING:
@@ -177,6 +181,8 @@ class Gatherer:
             return None
         series, written = split
         meaning = self._plan.get(series)
+        if meaning is None and (meaning := self._former_plan.get(series)) is not None:
+            self._plan[series] = meaning
         if meaning is None:
             parsed = parse_series(series)
             if parsed is None or parse_value(written) is None:

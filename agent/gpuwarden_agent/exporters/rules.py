@@ -40,6 +40,12 @@ def total(parts: Parts) -> Reading:
     return sum(numbers) if numbers else next(iter(parts.values()), INCOMPLETE)
 
 
+def worst(parts: Parts) -> Reading:
+    """The largest of what is there; the first reason where no part is a number."""
+    numbers = [reading for reading in parts.values() if isinstance(reading, float | int)]
+    return max(numbers) if numbers else next(iter(parts.values()), INCOMPLETE)
+
+
 def difference(parts: Parts) -> Reading:
     """Part "whole" less part "off"."""
     whole, off = parts.get("whole", INCOMPLETE), parts.get("off", INCOMPLETE)
@@ -64,6 +70,7 @@ class Rule:
         split_by: Labels whose values tell further parts apart (a link, a controller).
         combine: Makes the metric from its parts.
         counts: Only how many parts have one of these values is of interest.
+        states: Readings by the series' number; None where its states are numbered as ours.
         at_most: Larger numbers are no readings, in the series' unit.
         sticks_at: Where the counter stops for lack of bits, in the series' unit.
         zero_is_missing: The exporter writes 0 for what it could not read.
@@ -78,6 +85,7 @@ class Rule:
     split_by: tuple[str, ...] = ()
     combine: Callable[[Parts], Reading] = total
     counts: frozenset[int] = frozenset()
+    states: Mapping[int, Reading] | None = None
     at_most: float = float("inf")
     sticks_at: int = -1
     zero_is_missing: bool = False
@@ -99,6 +107,8 @@ class Rule:
             return Unavailable("zero_for_unknown")
         if self.counts:
             return float(value in self.counts)
+        if self.states is not None:
+            return self.states.get(int(value), Unavailable("not_a_known_state"))
         return value if self.factor == 1.0 else value * self.factor
 
 

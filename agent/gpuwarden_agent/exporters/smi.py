@@ -44,6 +44,42 @@ NVIDIA_SMI_RULES: Mapping[str, Rule] = MappingProxyType(
         "remapped_rows_pending": Rule("gpu_row_remap_pending"),
         "remapped_rows_failure": Rule("gpu_row_remap_failure"),
         "gpu_recovery_action": Rule("gpu_recovery_action"),
+        "temperature_gpu_tlimit": Rule("gpu_temperature_margin_celsius"),
+        "power_draw_instant_watts": Rule("gpu_power_instant_watts"),
+        "power_default_limit_watts": Rule("gpu_power_limit_default_watts"),
+        "pstate": Rule("gpu_performance_state"),
+        "clocks_max_memory_clock_hz": Rule("gpu_memory_clock_max_hertz"),
+        "memory_reserved_bytes": Rule("gpu_memory_reserved_bytes"),
+        "clocks_event_reasons_counters_sw_power_cap_seconds": Rule("gpu_power_cap_seconds_total"),
+        "clocks_event_reasons_counters_sw_thermal_slowdown_seconds": Rule(
+            "gpu_software_thermal_slowdown_seconds_total"
+        ),
+        "ecc_mode_current": Rule("gpu_ecc_mode"),
+        "ecc_mode_pending": Rule("gpu_ecc_mode_pending"),
+        "ecc_errors_corrected_volatile_dram": Rule("gpu_ecc_dram_corrected_volatile_total"),
+        "ecc_errors_uncorrected_volatile_dram": Rule("gpu_ecc_dram_uncorrected_volatile_total"),
+        "ecc_errors_corrected_aggregate_dram": Rule("gpu_ecc_dram_corrected_aggregate_total"),
+        "ecc_errors_uncorrected_aggregate_dram": Rule("gpu_ecc_dram_uncorrected_aggregate_total"),
+        "ecc_errors_corrected_aggregate_sram": Rule("gpu_sram_corrected_aggregate_total"),
+        "ecc_errors_uncorrected_aggregate_sram_parity": Rule(
+            "gpu_sram_parity_uncorrected_aggregate_total"
+        ),
+        "ecc_errors_uncorrected_aggregate_sram_secded": Rule(
+            "gpu_sram_secded_uncorrected_aggregate_total"
+        ),
+        "ecc_errors_uncorrected_aggregate_sram_threshold_exceeded": Rule(
+            "gpu_sram_threshold_exceeded"
+        ),
+        **{
+            f"remapped_rows_histogram_{left}": Rule(f"gpu_row_remap_banks_{left}")
+            for left in ("max", "high", "partial", "low", "none")
+        },
+        "retired_pages_single_bit_ecc_count": Rule("gpu_retired_pages_corrected_total"),
+        "retired_pages_double_bit_count": Rule("gpu_retired_pages_uncorrected_total"),
+        "retired_pages_pending": Rule("gpu_retired_pages_pending"),
+        "fabric_state": Rule("gpu_fabric_state"),
+        "persistence_mode": Rule("gpu_persistence_mode"),
+        "mig_mode_current": Rule("gpu_mig_mode"),
         "pcie_link_gen_current": Rule("gpu_pcie_link_generation"),
         "pcie_link_gen_max": Rule("gpu_pcie_link_generation_max"),
         "pcie_link_width_current": Rule("gpu_pcie_link_width"),

@@ -1,4 +1,4 @@
-"""The NVML calls behind the gpu_* metrics, run in the child; the only user of pynvml's getters.
+"""How the child calls NVML, and what it remembers of each GPU.
 
 Each call is noted in shared memory while it is in flight. Calls that a GPU does not have are
 remembered, so that they are not made again at every poll.
@@ -6,8 +6,10 @@ remembered, so that they are not made again at every poll.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from ctypes import byref
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import pynvml
@@ -19,10 +21,18 @@ Handle = Any
 """pynvml's device handle: a ctypes pointer to an opaque struct."""
 
 FORGET_SUPPORT_AFTER_S = 3600.0
-"""Support is asked afresh hourly: MIG mode and ECC mode change what a GPU answers."""
+"""Support is asked afresh hourly, after a reset, and where MIG or ECC mode changed."""
 
 # "Value not available" as NVML spells it in unsigned fields, nvml.h NVML_VALUE_NOT_AVAILABLE.
-_NO_READING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
+NO_READING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
+
+
+class Lane(Enum):
+    """How often a reading is taken; the value is the seconds between two."""
+
+    POLL = 0.0  # what announces a fault
+    MINUTE = 60.0  # what tells where it is, and counters that need no sharper time
+    HOUR = 3600.0  # limits and other properties
 
 
 class CallError(Exception):
@@ -66,141 +76,25 @@ class Caller:
         finally:
             self._recorder.end()
 
+    def fields(self, handle: Handle, values: Any) -> None:
+        """Fill a prepared array of c_nvmlFieldValue_t; each field carries its own code.
 
-@dataclass(slots=True)
-class Gpu:
-    """One GPU as the child knows it.
+        The array is made once, so that a batch costs one call and no allocation.
 
-    Attributes:
-        uuid, pci_bus_id, index, serial, model, vbios_version: As in GpuAnswer.
-        handle: Valid for the present poll.
-        absent: Keys of queries that this GPU does not answer.
-        links: NVLink numbers that exist, None before they were counted.
-        link_errors: Last error counts by link; kept for links that are down.
-        forget_at: Monotonic seconds at which the three above are asked afresh.
-        processes_due: Monotonic seconds from which its processes are asked for again.
-    """
-
-    uuid: str
-    pci_bus_id: str
-    index: int
-    handle: Handle
-    serial: str = ""
-    model: str = ""
-    vbios_version: str = ""
-    absent: set[str] = field(default_factory=set)
-    links: tuple[int, ...] | None = None
-    link_errors: dict[int, int] = field(default_factory=dict)
-    forget_at: float = 0.0
-    processes_due: float = 0.0
-
-    def forget_support(self, now: float) -> None:
-        """Ask afresh what this GPU answers."""
-        self.absent.clear()
-        self.links = None
-        self.forget_at = now + FORGET_SUPPORT_AFTER_S
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One NVML call and the metrics made from it.
-
-    Attributes:
-        key: Name of the call with its arguments; what the support memory holds.
-        read: Makes the call and returns one raw number a metric.
-        metrics: Metric names.
-        scale: Factor from NVML's unit to the registry's.
-    """
-
-    key: str
-    read: Callable[[Caller, Gpu], tuple[float, ...]]
-    metrics: tuple[str, ...]
-    scale: float = 1.0
-
-
-def _getter(name: str, metric: str, *arguments: int, scale: float = 1.0) -> Query:
-    def read(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
-        return (caller.call(name, gpu.handle, *arguments),)
-
-    return Query(":".join((name, *map(str, arguments))), read, (metric,), scale)
-
-
-def _utilization(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
-    rates = caller.call("nvmlDeviceGetUtilizationRates", gpu.handle)
-    return rates.gpu, rates.memory
-
-
-def _memory(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
-    memory = caller.call("nvmlDeviceGetMemoryInfo", gpu.handle)
-    return memory.used, memory.total
-
-
-def _remapped_rows(caller: Caller, gpu: Gpu) -> tuple[float, ...]:
-    rows: tuple[float, ...] = caller.call("nvmlDeviceGetRemappedRows", gpu.handle)
-    return rows
-
-
-def _ecc(metric: str, error_type: int, counter_type: int) -> Query:
-    return _getter("nvmlDeviceGetTotalEccErrors", metric, error_type, counter_type)
-
-
-# NVML API reference, enums: sensor 0 = GPU die; threshold 1 = slowdown; clock 1 = SM, 2 = memory;
-# ECC error type 0 = corrected, 1 = uncorrected; ECC counter 0 = volatile, 1 = aggregate.
-# Power is in mW, energy in mJ, clocks in MHz, utilisation in percent. Alternatives of one metric
-# stand in one tuple: newer call first, the call that older drivers have behind it.
-QUERIES: tuple[tuple[Query, ...], ...] = (
-    (
-        _getter("nvmlDeviceGetTemperatureV", "gpu_temperature_celsius", 0),
-        _getter("nvmlDeviceGetTemperature", "gpu_temperature_celsius", 0),
-    ),
-    (_getter("nvmlDeviceGetTemperatureThreshold", "gpu_slowdown_temperature_celsius", 1),),
-    (_getter("nvmlDeviceGetPowerUsage", "gpu_power_watts", scale=1e-3),),
-    (_getter("nvmlDeviceGetEnforcedPowerLimit", "gpu_power_limit_watts", scale=1e-3),),
-    (_getter("nvmlDeviceGetTotalEnergyConsumption", "gpu_energy_joules_total", scale=1e-3),),
-    (_getter("nvmlDeviceGetClockInfo", "gpu_sm_clock_hertz", 1, scale=1e6),),
-    (_getter("nvmlDeviceGetClockInfo", "gpu_memory_clock_hertz", 2, scale=1e6),),
-    (_getter("nvmlDeviceGetMaxClockInfo", "gpu_sm_clock_max_hertz", 1, scale=1e6),),
-    (
-        _getter("nvmlDeviceGetCurrentClocksEventReasons", "gpu_clock_event_reasons"),
-        _getter("nvmlDeviceGetCurrentClocksThrottleReasons", "gpu_clock_event_reasons"),
-    ),
-    (
-        Query(
-            "nvmlDeviceGetUtilizationRates",
-            _utilization,
-            ("gpu_utilization_ratio", "gpu_memory_utilization_ratio"),
-            scale=1e-2,
-        ),
-    ),
-    (
-        Query(
-            "nvmlDeviceGetMemoryInfo",
-            _memory,
-            ("gpu_memory_used_bytes", "gpu_memory_total_bytes"),
-        ),
-    ),
-    (_ecc("gpu_ecc_corrected_volatile_total", 0, 0),),
-    (_ecc("gpu_ecc_uncorrected_volatile_total", 1, 0),),
-    (_ecc("gpu_ecc_corrected_aggregate_total", 0, 1),),
-    (_ecc("gpu_ecc_uncorrected_aggregate_total", 1, 1),),
-    (
-        Query(
-            "nvmlDeviceGetRemappedRows",
-            _remapped_rows,
-            (
-                "gpu_rows_remapped_correctable_total",
-                "gpu_rows_remapped_uncorrectable_total",
-                "gpu_row_remap_pending",
-                "gpu_row_remap_failure",
-            ),
-        ),
-    ),
-    (_getter("nvmlDeviceGetPcieReplayCounter", "gpu_pcie_replay_total"),),
-    (_getter("nvmlDeviceGetCurrPcieLinkGeneration", "gpu_pcie_link_generation"),),
-    (_getter("nvmlDeviceGetMaxPcieLinkGeneration", "gpu_pcie_link_generation_max"),),
-    (_getter("nvmlDeviceGetCurrPcieLinkWidth", "gpu_pcie_link_width"),),
-    (_getter("nvmlDeviceGetMaxPcieLinkWidth", "gpu_pcie_link_width_max"),),
-)
+        Raises:
+            CallError: NVML's code for the call as a whole.
+        """
+        name = "nvmlDeviceGetFieldValues"
+        self._recorder.begin(name, self.gpu_uuid)
+        try:
+            function = pynvml._nvmlGetFunctionPointer(name)
+            code: int = function(handle, len(values), byref(values))
+        except pynvml.NVMLError as error:
+            raise CallError(name, error.value) from error
+        finally:
+            self._recorder.end()
+        if code != codes.SUCCESS:
+            raise CallError(name, code)
 
 
 @dataclass(slots=True)
@@ -212,15 +106,83 @@ class Readings:
 
     def note(self, metric: str, raw: float, scale: float = 1.0) -> None:
         """Keep a raw number, scaled; NVML's "not available" is no number."""
-        if raw in _NO_READING:
-            self.missing[metric] = codes.NO_DATA
+        if raw in NO_READING:
+            self.miss((metric,), codes.NO_DATA)
         else:
             self.values[metric] = raw * scale
+            self.missing.pop(metric, None)
 
-    def miss(self, metrics: tuple[str, ...], code: int) -> None:
-        """Keep why there is no number."""
+    def miss(self, metrics: Iterable[str], code: int) -> None:
+        """Keep why there is no number, where there is none."""
         for metric in metrics:
-            self.missing[metric] = code
+            if metric not in self.values:
+                self.missing[metric] = code
+
+
+@dataclass(slots=True)
+class Gpu:
+    """One GPU as the child knows it.
+
+    Attributes:
+        uuid, pci_bus_id, index, serial, model, vbios_version: As in GpuAnswer.
+        handle: Valid for the present poll.
+        absent: Keys of queries and fields that this GPU does not answer.
+        links: NVLink numbers that exist, None before they were counted.
+        batches: Prepared arrays of field values by name, without what is absent.
+        lanes: Latest readings of each lane.
+        due: Monotonic seconds from which a lane is read again.
+        modes: MIG and ECC mode as last read; what a GPU answers depends on them.
+        forget_at: Monotonic seconds at which all of the above is asked afresh.
+        link_counts: Last counts by (counter, link); kept for links that are down.
+        processes_due: Monotonic seconds from which its processes are asked for again.
+        processes: How many there were, None where it did not say, for the code beside it.
+    """
+
+    uuid: str
+    pci_bus_id: str
+    index: int
+    handle: Handle
+    serial: str = ""
+    model: str = ""
+    vbios_version: str = ""
+    absent: set[str] = field(default_factory=set)
+    links: tuple[int, ...] | None = None
+    batches: dict[str, Any] = field(default_factory=dict)
+    lanes: dict[Lane, Readings] = field(default_factory=dict)
+    due: dict[Lane, float] = field(default_factory=dict)
+    modes: tuple[float | None, ...] | None = None
+    forget_at: float = 0.0
+    link_counts: dict[tuple[int, int], float] = field(default_factory=dict)
+    processes_due: float = 0.0
+    processes: int | None = None
+    processes_code: int = codes.NOT_SUPPORTED
+
+    def forget_support(self, now: float) -> None:
+        """Ask afresh what this GPU answers."""
+        self.absent.clear()
+        self.links = None
+        self.batches.clear()
+        self.lanes.clear()
+        self.due.clear()
+        self.modes = None
+        self.forget_at = now + FORGET_SUPPORT_AFTER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One NVML call and the metrics made from it.
+
+    Attributes:
+        key: Name of the call with its arguments; what the support memory holds.
+        read: Makes the call and returns one raw number a metric, None where it has none.
+        metrics: Metric names.
+        scale: Factor from NVML's unit to the registry's.
+    """
+
+    key: str
+    read: Callable[[Caller, Gpu], tuple[float | None, ...]]
+    metrics: tuple[str, ...]
+    scale: float = 1.0
 
 
 def read_group(caller: Caller, gpu: Gpu, group: tuple[Query, ...], readings: Readings) -> None:
@@ -243,6 +205,9 @@ def read_group(caller: Caller, gpu: Gpu, group: tuple[Query, ...], readings: Rea
             readings.miss(query.metrics, error.code)
             return
         for metric, raw in zip(query.metrics, numbers, strict=True):
-            readings.note(metric, raw, query.scale)
+            if raw is None:
+                readings.miss((metric,), codes.NOT_SUPPORTED)
+            else:
+                readings.note(metric, raw, query.scale)
         return
     readings.miss(group[0].metrics, codes.NOT_SUPPORTED)

@@ -16,7 +16,7 @@ import sys
 from threading import Lock, Thread
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calling import Caller, CallError
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError
 from gpuwarden_agent.sources.nvml_events import XidWatch
 from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot
 from gpuwarden_agent.sources.nvml_frames import (

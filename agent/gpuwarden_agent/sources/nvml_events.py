@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calling import Caller, CallError, Gpu
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu
 from gpuwarden_agent.sources.nvml_frames import Report, Watch, Xid
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError, nvml.h

@@ -8,7 +8,8 @@ from typing import Any
 
 import pynvml
 
-from gpuwarden_agent.sources.nvml_calling import Caller, Gpu
+from gpuwarden_agent.sources import nvml_codes as codes
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu
 
 FABRIC_METRICS = (
     "gpu_fabric_state",
@@ -32,19 +33,21 @@ _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 _FLAG_SHIFTS = (0, 2, 4, 6)
 _MISCONFIGURATION_SHIFT = 8
 
-_STRUCTS: dict[int, Callable[[], Any]] = {
-    2: pynvml.c_nvmlGpuFabricInfo_v2_t,
-    3: pynvml.c_nvmlGpuFabricInfo_v3_t,
-}
+_CALL = "nvmlDeviceGetGpuFabricInfoV"
 
 
 def read_fabric(version: int) -> Callable[[Caller, Gpu], tuple[float | None, ...]]:
-    """A reader of FABRIC_METRICS by the struct of a version; a driver knows those up to its own."""
-    make = _STRUCTS[version]
+    """A reader of FABRIC_METRICS by the struct of a version.
+
+    A driver, and a pynvml, knows the versions up to its own.
+    """
+    make: Callable[[], Any] | None = getattr(pynvml, f"c_nvmlGpuFabricInfo_v{version}_t", None)
 
     def read(caller: Caller, gpu: Gpu) -> tuple[float | None, ...]:
+        if make is None:
+            raise CallError(_CALL, codes.FUNCTION_NOT_FOUND)
         info = make()
-        caller.call("nvmlDeviceGetGpuFabricInfoV", gpu.handle, byref(info))
+        caller.call(_CALL, gpu.handle, byref(info))
         return decode_fabric(
             info.state & 0xFF,  # a byte in nvml.h, with padding behind it
             info.status,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calling import Caller, CallError, Gpu
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu
 
 PROCESSES_EVERY_S = 15.0
 """A job holds a GPU for minutes at least, and the call is dear: it fills an array."""

@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calling import Caller, CallError, Gpu, Lane, Query
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Lane, Query
 from gpuwarden_agent.sources.nvml_fabric import FABRIC_METRICS, read_fabric
 
 _Numbers = tuple[float | None, ...]
@@ -22,13 +22,22 @@ def _getter(name: str, metric: str, *arguments: int, scale: float = 1.0) -> Quer
     return Query(":".join((name, *map(str, arguments))), read, (metric,), scale)
 
 
+def _known(name: str, call: str) -> Any:
+    """What an older pynvml does not have is a call that it does not have."""
+    found = getattr(pynvml, name, None)
+    if found is None:
+        raise CallError(call, codes.FUNCTION_NOT_FOUND)
+    return found
+
+
 def _utilization(caller: Caller, gpu: Gpu) -> _Numbers:
     rates = caller.call("nvmlDeviceGetUtilizationRates", gpu.handle)
     return rates.gpu, rates.memory
 
 
 def _memory(caller: Caller, gpu: Gpu) -> _Numbers:
-    memory = caller.call("nvmlDeviceGetMemoryInfo", gpu.handle, pynvml.nvmlMemory_v2)
+    version = _known("nvmlMemory_v2", "nvmlDeviceGetMemoryInfo_v2")
+    memory = caller.call("nvmlDeviceGetMemoryInfo", gpu.handle, version)
     return memory.used, memory.total, memory.reserved
 
 
@@ -52,8 +61,9 @@ def _histogram(caller: Caller, gpu: Gpu) -> _Numbers:
 
 
 def _sram(caller: Caller, gpu: Gpu) -> _Numbers:
-    found: Any = pynvml.c_nvmlEccSramErrorStatus_v1_t()
-    caller.call("nvmlDeviceGetSramEccErrorStatus", gpu.handle, byref(found))
+    name = "nvmlDeviceGetSramEccErrorStatus"
+    found = _known("c_nvmlEccSramErrorStatus_v1_t", name)()
+    caller.call(name, gpu.handle, byref(found))
     return tuple(getattr(found, member) for member, _ in _SRAM)
 
 
@@ -217,6 +227,13 @@ QUERIES: dict[Lane, tuple[tuple[Query, ...], ...]] = {
         (_getter("nvmlDeviceGetMaxClockInfo", "gpu_memory_clock_max_hertz", 2, scale=1e6),),
         (_getter("nvmlDeviceGetMaxPcieLinkGeneration", "gpu_pcie_link_generation_max"),),
         (_getter("nvmlDeviceGetMaxPcieLinkWidth", "gpu_pcie_link_width_max"),),
+        (
+            _getter(
+                "nvmlDeviceGetPowerManagementDefaultLimit",
+                "gpu_power_limit_default_watts",
+                scale=1e-3,
+            ),
+        ),
         (_getter("nvmlDeviceGetVirtualizationMode", "gpu_virtualization_mode"),),
         (Query("nvmlDeviceValidateInforom", _inforom, ("gpu_inforom_valid",)),),
     ),

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calling import Caller, CallError, Gpu, Readings
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Readings
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer
 from gpuwarden_agent.sources.nvml_lanes import note_processes, read_lanes
 from gpuwarden_agent.sources.nvml_processes import read_processes

@@ -33,7 +33,12 @@ _NUMBER = re.compile(r"(0x[0-9A-Fa-f]{1,16}|-?\d{1,20}(?:\.\d{1,9})?)(?: [A-Za-z
 _FIELD_IN_HELP = re.compile(r'"([a-z][A-Za-z0-9_.]*)"')
 _UNIT = re.compile(r" \[[^\]]*\]$")
 
-_SWITCH = MappingProxyType({"no": 0.0, "yes": 1.0})
+_SWITCH = MappingProxyType(
+    {"no": 0.0, "yes": 1.0, "disabled": 0.0, "enabled": 1.0, "inactive": 0.0, "active": 1.0}
+)
+_PERFORMANCE = MappingProxyType({f"p{number}": float(number) for number in range(16)})
+# nvmlGpuFabricState_t in nvidia-smi's words.
+_FABRIC = MappingProxyType({"not started": 1.0, "in progress": 2.0, "completed": 3.0})
 # nvmlDeviceGpuRecoveryAction_t in nvidia-smi's words.
 _RECOVERY = MappingProxyType(
     {"none": 0.0, "reset": 1.0, "reboot": 2.0, "drain p2p": 3.0, "drain and reset": 4.0}
@@ -53,13 +58,6 @@ class SmiField:
     metric: str
     factor: float = 1.0
     words: Mapping[str, float] | None = None
-
-
-def _ecc(errors: str, life: str) -> tuple[str, SmiField]:
-    return (
-        f"ecc.errors.{errors}.{life}.total",
-        SmiField(f"gpu_ecc_{errors}_{life}_total"),
-    )
 
 
 SMI_FIELDS: Mapping[str, SmiField] = MappingProxyType(
@@ -83,16 +81,55 @@ SMI_FIELDS: Mapping[str, SmiField] = MappingProxyType(
         "utilization.memory": SmiField("gpu_memory_utilization_ratio", _PERCENT),
         "memory.used": SmiField("gpu_memory_used_bytes", _MEBI),
         "memory.total": SmiField("gpu_memory_total_bytes", _MEBI),
-        **dict(
-            _ecc(errors, life)
+        **{
+            f"ecc.errors.{errors}.{life}.total": SmiField(f"gpu_ecc_{errors}_{life}_total")
             for errors in ("corrected", "uncorrected")
             for life in ("volatile", "aggregate")
-        ),
+        },
         "remapped_rows.correctable": SmiField("gpu_rows_remapped_correctable_total"),
         "remapped_rows.uncorrectable": SmiField("gpu_rows_remapped_uncorrectable_total"),
         "remapped_rows.pending": SmiField("gpu_row_remap_pending", words=_SWITCH),
         "remapped_rows.failure": SmiField("gpu_row_remap_failure", words=_SWITCH),
         "gpu_recovery_action": SmiField("gpu_recovery_action", words=_RECOVERY),
+        "temperature.gpu.tlimit": SmiField("gpu_temperature_margin_celsius"),
+        "power.draw.instant": SmiField("gpu_power_instant_watts"),
+        "power.default_limit": SmiField("gpu_power_limit_default_watts"),
+        "pstate": SmiField("gpu_performance_state", words=_PERFORMANCE),
+        "clocks.max.memory": SmiField("gpu_memory_clock_max_hertz", _MEGA),
+        "memory.reserved": SmiField("gpu_memory_reserved_bytes", _MEBI),
+        "clocks_event_reasons_counters.sw_power_cap": SmiField(
+            "gpu_power_cap_seconds_total", _MICRO
+        ),
+        "clocks_event_reasons_counters.sw_thermal_slowdown": SmiField(
+            "gpu_software_thermal_slowdown_seconds_total", _MICRO
+        ),
+        "ecc.mode.current": SmiField("gpu_ecc_mode", words=_SWITCH),
+        "ecc.mode.pending": SmiField("gpu_ecc_mode_pending", words=_SWITCH),
+        **{
+            f"ecc.errors.{errors}.{life}.dram": SmiField(f"gpu_ecc_dram_{errors}_{life}_total")
+            for errors in ("corrected", "uncorrected")
+            for life in ("volatile", "aggregate")
+        },
+        "ecc.errors.corrected.aggregate.sram": SmiField("gpu_sram_corrected_aggregate_total"),
+        "ecc.errors.uncorrected.aggregate.sram.parity": SmiField(
+            "gpu_sram_parity_uncorrected_aggregate_total"
+        ),
+        "ecc.errors.uncorrected.aggregate.sram.secded": SmiField(
+            "gpu_sram_secded_uncorrected_aggregate_total"
+        ),
+        "ecc.errors.uncorrected.aggregate.sram.thresholdExceeded": SmiField(
+            "gpu_sram_threshold_exceeded", words=_SWITCH
+        ),
+        **{
+            f"remapped_rows.histogram.{left}": SmiField(f"gpu_row_remap_banks_{left}")
+            for left in ("max", "high", "partial", "low", "none")
+        },
+        "retired_pages.single_bit_ecc.count": SmiField("gpu_retired_pages_corrected_total"),
+        "retired_pages.double_bit.count": SmiField("gpu_retired_pages_uncorrected_total"),
+        "retired_pages.pending": SmiField("gpu_retired_pages_pending", words=_SWITCH),
+        "fabric.state": SmiField("gpu_fabric_state", words=_FABRIC),
+        "persistence_mode": SmiField("gpu_persistence_mode", words=_SWITCH),
+        "mig.mode.current": SmiField("gpu_mig_mode", words=_SWITCH),
         "pcie.link.gen.current": SmiField("gpu_pcie_link_generation"),
         "pcie.link.gen.max": SmiField("gpu_pcie_link_generation_max"),
         "pcie.link.width.current": SmiField("gpu_pcie_link_width"),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
 
+from gpuwarden_agent.logs import get_logger
 from gpuwarden_agent.spool.entry import Outgoing
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.spool.store import StoreFailed
@@ -32,7 +32,7 @@ from gpuwarden_wire.codec import (
     encode_batch,
 )
 
-_log = structlog.get_logger("transport")
+_log = get_logger("transport")
 
 _COMPRESS_FROM_BYTES = 512
 _EVENT_RETRY_S = 1.0

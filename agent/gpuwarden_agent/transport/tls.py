@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-import structlog
+from gpuwarden_agent.logs import get_logger
 
-_log = structlog.get_logger("transport")
+_log = get_logger("transport")
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 

@@ -228,3 +228,49 @@ def test_gpus_of_several_sources_stand_once_in_the_inventory_natives_first() -> 
     inventory = rig.events[-1].inventory
     assert inventory is not None
     assert inventory.gpus == (named, B)
+
+
+def statements(rig: Rig) -> list[tuple[str, str]]:
+    """(entity, metric) of every cell of the first batch."""
+    tables, schemas = rig.sealed.batches[0]
+    return [
+        (entity, column.name)
+        for table in tables
+        for entity in table.entities
+        for column in schemas[table.schema].columns
+    ]
+
+
+def test_no_cell_of_a_batch_speaks_of_what_another_source_has() -> None:
+    rig = Rig("nvml", "exporter_9400", interval_s=60)
+    exported = {"gpu_power_watts": 301.0, "gpu_temperature_celsius": 41.0}
+    rows = {EntityKind.GPU: {"GPU-a": exported, "GPU-b": exported, "GPU-c": exported}}
+    # GPU-c is the exporter's alone; GPU-b's power NVML does not have at all.
+    native = {
+        EntityKind.GPU: {
+            "GPU-a": {"gpu_power_watts": 300.0, "gpu_pcie_link_width": 16.0},
+            "GPU-b": {"gpu_pcie_link_width": 16.0},
+        }
+    }
+    rig.collection.took("nvml", Harvest(rows=native), 1000.0, 0.1)
+    rig.collection.took("exporter_9400", Harvest(rows=rows), 1000.1, 0.1)
+    rig.wait(1)
+    said = statements(rig)
+    assert len(said) == len(set(said)) + 1  # NVML's first table, sent before the exporter answered
+    assert ("GPU-a", "gpu_power_watts") in said
+    rig.collection.took("nvml", Harvest(rows=native), 1005.0, 0.1)
+    rig.collection.took("exporter_9400", Harvest(rows=rows), 1005.1, 0.1)
+    rig.wait(2)
+    rig.sealed.batches.pop(0)
+    later = statements(rig)
+    assert len(later) == len(set(later))
+    assert set(later) == {
+        ("GPU-a", "gpu_power_watts"),
+        ("GPU-a", "gpu_pcie_link_width"),
+        ("GPU-a", "gpu_temperature_celsius"),
+        ("GPU-b", "gpu_pcie_link_width"),
+        ("GPU-b", "gpu_power_watts"),
+        ("GPU-b", "gpu_temperature_celsius"),
+        ("GPU-c", "gpu_power_watts"),
+        ("GPU-c", "gpu_temperature_celsius"),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwarden_agent.exporters.dcgm import FIELDS
+from gpuwarden_agent.exporters.dcgm_fields import FIELDS
 from gpuwarden_agent.exporters.gathering import ExporterKind, Gathered, Gatherer
 from gpuwarden_agent.exporters.memory import FORGET_AFTER_S, FROZEN_AFTER_S
 from gpuwarden_agent.exporters.rules import XidForm
@@ -77,6 +77,23 @@ def test_each_field_is_known_by_number_under_each_of_its_names() -> None:
     for old, new in RENAMED.items():
         assert numbers.get(old) == numbers.get(new), (old, new)
     assert numbers["dcgm_gpu_temp"] == numbers["DCGM_FI_DEV_GPU_TEMP_CELSIUS"] == 150
+
+
+def test_the_fabric_is_told_in_nvmls_states() -> None:
+    def state(number: int) -> Reading:
+        return gpu_row(take(line("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", number)))["gpu_fabric_state"]
+
+    assert [state(number) for number in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    assert state(0) == NotSupported()
+    assert state(6) == Unavailable("not_a_known_state")
+
+
+def test_error_ratios_are_the_worst_links() -> None:
+    text = "".join(
+        line("DCGM_FI_DEV_NVLINK_SYMBOL_BER_RATIO", ratio, f'nvlink="{n}",gpu_uuid="{UUID}"')
+        for n, ratio in enumerate(("1e-15", "3e-12", "2e-15"))
+    )
+    assert gpu_row(take(text)) == {"gpu_nvlink_symbol_ber_ratio": 3e-12}
 
 
 def test_what_labels_tell_of_a_gpu_becomes_its_identity() -> None:
@@ -356,3 +373,12 @@ def test_a_port_counter_at_the_end_of_its_bits_is_no_number() -> None:
     text = 'node_infiniband_link_downed_total{device="mlx5_0",port="1"} 255\n'
     row = take(text).rows[EntityKind.NIC]["mlx5_0/1"]
     assert row["nic_link_downed_total"] == Unavailable("saturated")
+
+
+def test_labels_that_come_and_go_are_forgotten() -> None:
+    gatherer = Gatherer()
+    for pod in range(3000):
+        labels = f'UUID="{UUID}",pod="{pod}"'
+        row = gpu_row(gatherer.take(line("DCGM_FI_DEV_GPU_TEMP", pod, labels), float(pod)))
+        assert row == {"gpu_temperature_celsius": pod}
+    assert len(gatherer._plan) + len(gatherer._former_plan) < 600

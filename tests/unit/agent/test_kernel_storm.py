@@ -227,7 +227,7 @@ def test_a_burst_of_4_gb_costs_bounded_memory(
 ) -> None:
     """64 files of 64 MiB, each rotated away while it is read."""
     benign = "usb 1-1: new high-speed USB device number %d using xhci_hcd " + "x" * 900
-    fault = "NVRM: Xid (PCI:0000:3b:00): 31, pid=%d, name=python, MMU Fault @ 0x7f3b " + "y" * 900
+    fault = "NVRM: Xid (PCI:0000:ff:00): 31, pid=%d, name=python, MMU Fault @ 0x7f3b " + "y" * 900
     lines = [(benign if n % 16 else fault) % n for n in range(65_536)]
     block = "".join(line[:1_023] + "\n" for line in lines)
     began, before, most = time.monotonic(), resident_kib(), 0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calling import NO_READING, Caller, CallError, Gpu, Readings
-from gpuwarden_agent.sources.nvml_values import NO_FIELD, prepared, unpack
+from gpuwarden_agent.sources.nvml_calls import NO_READING, Caller, CallError, Gpu, Readings
+from gpuwarden_agent.sources.nvml_fields import NO_FIELD, prepared, unpack
 
 MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS, nvml.h of driver 580
 _AT_ONCE = 128
@@ -32,9 +32,11 @@ def ber_of(packed: float) -> float:
     """A bit error rate as NVML packs it: mantissa in bits 8 to 11, exponent in bits 0 to 7.
 
     nvml.h: NVML_NVLINK_BER_MANTISSA_SHIFT 8, _WIDTH 0xf; NVML_NVLINK_BER_EXP_SHIFT 0, _WIDTH 0xff.
+    The exponent 255 (nvidia-smi prints 15e-255) stands for none measured: 0.
     """
     bits = int(packed)
-    return float((bits >> 8 & 0xF) * 10.0 ** -(bits & 0xFF))
+    mantissa, exponent = bits >> 8 & 0xF, bits & 0xFF
+    return mantissa * 10.0**-exponent if exponent < 0xFF else 0.0
 
 
 def _worst_ber(numbers: Iterable[float]) -> float:

@@ -1,0 +1,123 @@
+"""What a collector brought is looked at once before it goes on: its bug must stay its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+from gpuwarden_agent.collectors.contract import CollectorError, Harvest
+from gpuwarden_wire.events import Event, Inventory
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
+
+MOST_ENTITIES = 4_096
+MOST_METRICS = 1_024
+MOST_CHARACTERS = 255
+"""Of a key or a reason: a server refuses the whole batch of one that is longer."""
+
+_IMPLAUSIBLE = 1e30
+"""No quantity of ours in base units comes near; float32 ends at 3.4e38."""
+
+_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,127}")
+_MEND = "Report this bug."
+_NOT_A_READING = Unavailable("not_a_reading")
+_TOO_LARGE = Unavailable("implausible_value")
+
+
+def sound(harvest: object) -> Harvest:
+    """The harvest, each reading that is none replaced by the reason.
+
+    Raises:
+        CollectorError: It is no harvest at all (reason "garbage:…").
+    """
+    if not isinstance(harvest, Harvest):
+        raise _garbage(f"no harvest but {type(harvest).__name__}")
+    if not all(isinstance(event, Event) for event in _sequence(harvest.events)):
+        raise _garbage("an event that is none")
+    if not isinstance(harvest.inventory, Inventory | None):
+        raise _garbage("an inventory that is none")
+    wrong = _check_rows(harvest.rows)
+    return replace(harvest, rows=_mended(harvest.rows)) if wrong else harvest
+
+
+def _garbage(what: str) -> CollectorError:
+    return CollectorError(f"garbage: {what}"[:200], _MEND)
+
+
+def _sequence(value: object) -> tuple[object, ...]:
+    if not isinstance(value, tuple | list):
+        raise _garbage(f"events as {type(value).__name__}")
+    return tuple(value)
+
+
+def _check_rows(rows: object) -> int:
+    """Number of readings that are none; raises where the rows have another form."""
+    wrong = 0
+    for kind, entities in _mapping(rows, "rows").items():
+        if not isinstance(kind, EntityKind):
+            raise _garbage(f"{type(kind).__name__} for a kind of entity")
+        if len(_mapping(entities, "entities")) > MOST_ENTITIES:
+            raise _garbage(f"{len(entities)} entities of kind {kind}")
+        for key, row in entities.items():
+            _check_key(kind, key)
+            wrong += _check_row(_mapping(row, "a row"))
+    return wrong
+
+
+def _mapping(value: Any, what: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise _garbage(f"{what} as {type(value).__name__}")
+    return value
+
+
+def _check_key(kind: EntityKind, key: object) -> None:
+    if not isinstance(key, str) or len(key) > MOST_CHARACTERS or "\0" in key:
+        raise _garbage("an entity without a name")
+    if (kind is EntityKind.NODE) == bool(key):
+        raise _garbage(f"{key[:40]!r} as name of a {kind}")
+
+
+def _check_row(row: Mapping[Any, Any]) -> int:
+    if len(row) > MOST_METRICS:
+        raise _garbage(f"{len(row)} metrics in a row")
+    wrong = 0
+    for name, reading in row.items():
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise _garbage("a metric without a name")
+        if _fault_of(reading) is not None:
+            wrong += 1
+    return wrong
+
+
+def _fault_of(reading: object) -> Unavailable | None:
+    if type(reading) is float or type(reading) is int:
+        # A comparison with NaN is false: packing says "not_finite" of it.
+        return _TOO_LARGE if reading > _IMPLAUSIBLE or reading < -_IMPLAUSIBLE else None
+    match reading:
+        case NotSupported(reason=str(reason)) if len(reason) <= MOST_CHARACTERS:
+            return None
+        case bool():
+            return None
+        case Unavailable(reason=str(reason)) if len(reason) <= MOST_CHARACTERS:
+            return None
+        case Stale(age_s=float() | int() as age_s) if isfinite(age_s):
+            return None
+        case float() | int():
+            return _fault_of(float(reading))
+        case _:
+            return _NOT_A_READING
+
+
+def _mended(
+    rows: Mapping[EntityKind, Mapping[str, Mapping[str, Reading]]],
+) -> dict[EntityKind, dict[str, dict[str, Reading]]]:
+    return {
+        kind: {
+            key: {name: _fault_of(reading) or reading for name, reading in row.items()}
+            for key, row in entities.items()
+        }
+        for kind, entities in rows.items()
+    }
