@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuwarden_agent.sources.nvml_calls import Caller, Gpu, Lane, Readings, read_group
+from gpuwarden_agent.sources.nvml_fields import GROUPS, read_fields
 from gpuwarden_agent.sources.nvml_links import (
     C2C_FIELDS,
     LINK_FIELDS,
@@ -10,7 +11,6 @@ from gpuwarden_agent.sources.nvml_links import (
     read_links,
 )
 from gpuwarden_agent.sources.nvml_queries import QUERIES
-from gpuwarden_agent.sources.nvml_fields import GROUPS, read_fields
 
 _SPREAD_OVER = 8
 """GPUs of a node take their turns in a slow lane apart, so that no poll reads all of all."""

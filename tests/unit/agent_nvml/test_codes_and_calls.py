@@ -6,9 +6,9 @@ import pytest
 from gpuwarden_agent.collectors.nvml_gpus import NVML_METRICS
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_calls import Query
+from gpuwarden_agent.sources.nvml_fields import GROUPS
 from gpuwarden_agent.sources.nvml_links import C2C_FIELDS, LINK_FIELDS, LINK_STATE_METRICS
 from gpuwarden_agent.sources.nvml_queries import QUERIES
-from gpuwarden_agent.sources.nvml_fields import GROUPS
 from gpuwarden_agent.sources.pci_functions import AER_FILES
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Unavailable
