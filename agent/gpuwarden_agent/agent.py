@@ -24,6 +24,8 @@ from gpuwarden_agent.outbox import Outbox
 from gpuwarden_agent.precedence import Precedence, SourceOrder
 from gpuwarden_agent.scheduler import CollectorLoop, FollowerLoop, Scheduler
 from gpuwarden_agent.sealing import Sealer
+from gpuwarden_agent.service.config import NotifySocket
+from gpuwarden_agent.service.notify import ServiceNotifier
 from gpuwarden_agent.sources.nvml import NvmlProbe, ProbeState
 from gpuwarden_agent.sources.nvml_process import NvmlProbeProcess
 from gpuwarden_agent.spool.entry import Origin
@@ -113,7 +115,7 @@ def build_sources(context: CollectorContext) -> Sources:
 class Agent:
     """A whole agent: start it, let it run, stop it."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, notify: NotifySocket | None = None) -> None:
         """Build every part; nothing runs yet.
 
         Raises:
@@ -121,6 +123,7 @@ class Agent:
             SpoolUnusable: The spool folder cannot be used.
         """
         self._settings = settings
+        self._notifier = ServiceNotifier(notify or NotifySocket())
         started_at = time.time()
         self.boot_id = read_boot_id(settings.proc_root)
         sender_settings = _sender_settings(settings)
@@ -239,6 +242,7 @@ class Agent:
         self.sender.start()
         self.maintenance.look()  # an order that stands: nothing is opened in the first place
         self.scheduler.start()
+        self._notifier.ready()
 
     def _serve_metrics(self) -> MetricsServer:
         from gpuwarden_agent.own_metrics import AgentParts, serve_metrics
@@ -276,6 +280,7 @@ class Agent:
         self.maintenance.look()
         self._refusals.look()
         self._look_after_spool()
+        self._notifier.alive()
 
     def _look_after_spool(self) -> None:
         self.spool.retry_disk()
@@ -290,6 +295,7 @@ class Agent:
             )
 
     def _end(self) -> None:
+        self._notifier.stopping()
         stuck = self.scheduler.stop(_LOOPS_PATIENCE_S)
         self.sealer.stop()
         self.sender.stop(_SENDER_PATIENCE_S)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwarden_agent.config import AgentSettings, ConfigError, read_settings, setting_docs
+from gpuwarden_agent.service.config import read_notify_socket
 from gpuwarden_wire.version import __version__
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _run(settings: AgentSettings) -> int:
 
     configure_logs(settings.log_level)
     try:
-        agent = Agent(settings)
+        agent = Agent(settings, read_notify_socket())
     except SpoolUnusable as error:
         _complain(str(error))
         return ExitCode.SPOOL

@@ -20,6 +20,7 @@ from gpuwarden_agent.collectors.contract import (
 from gpuwarden_agent.conditions import ConditionBoard
 from gpuwarden_agent.harvest_check import sound
 from gpuwarden_agent.logs import get_logger
+from gpuwarden_agent.threads import tell_kernel_my_name
 
 _log = get_logger("scheduler")
 
@@ -96,9 +97,7 @@ class CollectorLoop:
         self._running_since: float | None = None
         self._told_stuck_at = 0.0
         self._noticed: set[str] = set()
-        self._thread = threading.Thread(
-            target=self._run, name=f"collect-{collector.name}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=collector.name, daemon=True)
 
     @property
     def name(self) -> str:
@@ -110,6 +109,7 @@ class CollectorLoop:
         self._thread.start()
 
     def _run(self) -> None:
+        tell_kernel_my_name()
         interval = self.collector.interval_s
         due = time.monotonic()
         while not self._stop.is_set():
@@ -234,9 +234,7 @@ class FollowerLoop:
         self._fine_after_s = fine_after_s
         self._stop = threading.Event()
         self._running_since: float | None = None
-        self._thread = threading.Thread(
-            target=self._run, name=f"follow-{follower.name}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=follower.name, daemon=True)
 
     @property
     def name(self) -> str:
@@ -248,6 +246,7 @@ class FollowerLoop:
         self._thread.start()
 
     def _run(self) -> None:
+        tell_kernel_my_name()
         name = self.follower.name
         while not self._stop.is_set():
             self._running_since = time.monotonic()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from gpuwarden_agent.threads import tell_kernel_my_name
 from gpuwarden_wire.batches import Table
 from gpuwarden_wire.schema import Schema
 
@@ -50,6 +51,7 @@ class Sealer:
             self._thread.join(2.0)
 
     def _run(self) -> None:
+        tell_kernel_my_name()
         while (gathered := self._await_tick()) is not None:
             if gathered:
                 schemas = {schema.hash: schema for _, schema in gathered}

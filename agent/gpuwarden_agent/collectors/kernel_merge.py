@@ -155,6 +155,11 @@ class RepeatMerger:
             ended.append(key)
         return self._close(ended)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a window is open that will end."""
+        return bool(self._windows)
+
     def pending(self) -> tuple[Event, ...]:
         """Merged repeats that have not gone out."""
         merged = (window.merged() for window in self._windows.values())

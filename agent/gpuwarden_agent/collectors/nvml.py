@@ -21,7 +21,7 @@ from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 
 _RENEW_AT_MOST_EVERY_S = 3600.0
-_WAIT_S = 0.5
+_WAIT_S = 1.0
 
 
 def boot_micros() -> int:

@@ -13,7 +13,7 @@ from gpuwarden_agent.sources.file_watch import FileWatch
 from gpuwarden_agent.sources.kernel_lines import MAX_LINE_BYTES, FileMark, KernelLine
 from gpuwarden_wire.events import Backlog
 
-_LOOK_S = 0.24
+_LOOK_S = 1.0
 """Between two looks at the file's name: was it rotated?"""
 
 _OVERTIME_S = 0.5

@@ -14,6 +14,7 @@ from gpuwarden_agent.logs import get_logger
 from gpuwarden_agent.spool.entry import Outgoing
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.spool.store import StoreFailed
+from gpuwarden_agent.threads import tell_kernel_my_name
 from gpuwarden_agent.transport.answers import Fate, Reply, fate_of, retry_after_s
 from gpuwarden_agent.transport.backoff import Backoff
 from gpuwarden_agent.transport.connection import Answer, ConnectionFailed, ServerConnection
@@ -140,6 +141,7 @@ class Sender:
     # the loop
 
     def _run(self) -> None:
+        tell_kernel_my_name()
         while not self._stopping:
             with self._wake:
                 self._news.clear()

@@ -1,0 +1,1 @@
+"""How the agent speaks with systemd."""
