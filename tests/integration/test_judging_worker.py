@@ -18,9 +18,9 @@ from gpuwarden_server.decisions.feed import FeedChange
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.domain import EventFlag
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.repository import Arrived, insert_event
 from gpuwarden_server.ingest.sessions import Presence
-from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
