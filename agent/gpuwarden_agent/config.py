@@ -281,9 +281,8 @@ class AgentSettings:
         int | None,
         Setting(
             _optional_count,
-            "Number of GPUs built into this node, those bound to another driver (vfio-pci) "
-            "included. The most ever seen where empty, over reboots too: set it once after GPUs "
-            "were taken out for good.",
+            "Number of GPUs built in, those bound to another driver (vfio-pci) included; the most "
+            "ever seen where empty, reboots included: set it after GPUs were taken out for good.",
         ),
     ] = None
     nvml: Annotated[bool, Setting(_switch, "Read GPUs through NVML: on or off.")] = True
