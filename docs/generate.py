@@ -68,7 +68,11 @@ def _kernel_log() -> str:
         f"containers) and knows these families: {families}.\n\n"
         "The XID catalogue: the action is the immediate one of NVIDIA's XID catalogue; a code that "
         "*acts alone* may exclude a GPU without settling or corroboration, an *echo* never opens "
-        "an incident by itself, and what a *program* can cause is judged with the rest of its job.",
+        "an incident by itself, and what a *program* can cause is judged with the rest of its job. "
+        "XID 48 with a 63 or 64 within 30 s asks for a drain of the GPU; a fatal driver code "
+        "that does not act alone (46, 62, 119 and others), told by more than half of a node's "
+        "GPUs within 30 s, is advice about the node and excludes none of them. "
+        "A line that a program may have written acts never (see [wire.md](wire.md#event)).",
         ("XID", "what", "severity", "action", "class", "program", "echo", "acts alone"),
         rows,
     )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpuwarden_agent.collection import Collection
 from gpuwarden_agent.collectors import COLLECTOR_GROUPS, COLLECTORS, FOLLOWERS
-from gpuwarden_agent.collectors.checks import CheckCollector
 from gpuwarden_agent.collectors.context import CollectorContext, nvml_settings
 from gpuwarden_agent.collectors.contract import Collector, EventFollower, PositionStore
 from gpuwarden_agent.conditions import ConditionBoard
@@ -31,6 +30,7 @@ from gpuwarden_agent.sources.nvml_process import NvmlProbeProcess
 from gpuwarden_agent.spool.entry import Origin
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.transport.key import KeySource
+from gpuwarden_agent.transport.refusal_watch import RefusalWatch
 from gpuwarden_agent.transport.rejected import RejectedFolder
 from gpuwarden_agent.transport.sender import Sender, SenderSettings
 from gpuwarden_agent.transport.tls import TlsSource, TlsUnusable
@@ -65,11 +65,24 @@ class Sources:
 
 
 def make_context(
-    settings: AgentSettings, boot_id: str, started_at: float, positions: PositionStore
+    settings: AgentSettings,
+    boot_id: str,
+    started_at: float,
+    positions: PositionStore,
+    *,
+    keeps_state: bool = True,
 ) -> CollectorContext:
-    """The surroundings of collectors; nothing runs yet."""
+    """The surroundings of collectors; nothing runs yet.
+
+    Args:
+        settings: Settings.
+        boot_id: Present boot.
+        started_at: Epoch seconds of the agent's start.
+        positions: Where followers keep how far they have read.
+        keeps_state: False where nothing may be remembered, as in a single look.
+    """
     probe = NvmlProbeProcess(nvml_settings(settings, boot_id)) if settings.nvml else None
-    return CollectorContext(settings, boot_id, started_at, positions, probe)
+    return CollectorContext(settings, boot_id, started_at, positions, probe, keeps_state)
 
 
 def build_sources(context: CollectorContext) -> Sources:
@@ -123,8 +136,11 @@ class Agent:
         )
         self.outbox = Outbox(self.spool, self.sender.wake)
         self.board = ConditionBoard(
-            self.outbox.emit, self.boot_id, recall=self.spool.fact, remember=self.spool.remember
+            self.outbox.emit,
+            self.boot_id,
+            remember=lambda names: self.spool.remember("troubles", names),
         )
+        self._refusals = RefusalWatch(self.sender.tally, self.board, settings.spool_folder)
         context = replace(
             make_context(settings, self.boot_id, started_at, self.outbox),
             gpus=lambda: self.inventory.present.gpus,
@@ -145,7 +161,6 @@ class Agent:
         # Only these are waited for: a slow one has nothing new at most ticks.
         self._intervals = {one.name: one.interval_s for one in sources.collectors}
         prompt = [n for n, each_s in self._intervals.items() if each_s <= self._settings.interval_s]
-        self.board.drop_all_but(_sources_of_trouble(sources))
         self.latest = LatestReadings()
         self.inventory = InventoryKeeper(
             prompt,
@@ -221,6 +236,7 @@ class Agent:
         if settings.metrics_port:
             self._metrics = self._serve_metrics()
         self._announce_boot()
+        self.board.end_former(self.spool.fact("troubles"))
         self.sealer.start()
         self.sender.start()
         self.maintenance.look()  # an order that stands: nothing is opened in the first place
@@ -261,6 +277,7 @@ class Agent:
 
     def _look_after(self) -> None:
         self.maintenance.look()
+        self._refusals.look()
         self._look_after_spool()
         self._notifier.alive()
 
@@ -286,15 +303,6 @@ class Agent:
         self.maintenance.close()
         lost = self.spool.close()
         _log.info("agent_ends", stuck=",".join(stuck), batches_lost=lost)
-
-
-def _sources_of_trouble(sources: Sources) -> list[str]:
-    names = ["spool", "maintenance"]
-    names += [one.name for one in sources.collectors]
-    names += [one.name for one in sources.followers]
-    for one in sources.collectors:
-        names += one.sources if isinstance(one, CheckCollector) else ()
-    return names
 
 
 def _sender_settings(settings: AgentSettings) -> SenderSettings:

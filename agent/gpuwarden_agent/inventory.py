@@ -85,6 +85,8 @@ def merge(shares: Iterable[Inventory]) -> Inventory:
         nics=tuple(dict.fromkeys(nic for share in listed for nic in share.nics)),
         disks=tuple(dict.fromkeys(disk for share in listed for disk in share.disks)),
         gpus_expected=expected[0] if expected else None,
+        gpus_expected_set=any(share.gpus_expected_set for share in listed),
+        gpus_elsewhere=tuple(slot for share in listed for slot in share.gpus_elsewhere),
         labels={name: text for share in listed for name, text in share.labels.items()},
         jobs=tuple(job for share in listed for job in share.jobs),
     )

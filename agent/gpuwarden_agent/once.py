@@ -93,7 +93,8 @@ def collect_once(settings: AgentSettings) -> Snapshot:
     boot_id = read_boot_id(settings.proc_root)
     # A plug-in check may load a GPU that is at work, and is no reading of ours: it is not run.
     bare = replace(settings, checks=None)
-    sources = build_sources(make_context(bare, boot_id, time.time(), _NoPositions()))
+    context = make_context(bare, boot_id, time.time(), _NoPositions(), keeps_state=False)
+    sources = build_sources(context)
     visits = [Visit(one.name) for one in sources.collectors]
     threads = [
         threading.Thread(target=_visit, args=(one, visit), daemon=True)
@@ -135,6 +136,7 @@ def _visit(collector: Collector, visit: Visit) -> None:
     else:
         visit.events += harvest.events
         visit.harvest = harvest
+        visit.note = "; ".join(f"{what}: {one.reason}" for what, one in harvest.notices.items())
     visit.took_s = time.monotonic() - began
 
 

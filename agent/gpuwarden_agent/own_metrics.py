@@ -241,6 +241,12 @@ class AgentMetrics(Collector):
             ["stream", "outcome"],
             [([*key], count) for key, count in tally.outcomes().items()],
         )
+        yield _counter(
+            "gpuwarden_agent_refused_batches_total",
+            "Batches that the server refused for ever, by its code; they lie in rejected/",
+            ["code"],
+            [([code], one.count) for code, one in tally.refusals().items()],
+        )
         if (at := tally.acknowledged_at) is not None:
             yield _gauge(
                 "gpuwarden_agent_last_acknowledgement_timestamp_seconds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from gpuwarden_agent.collectors.contract import (
@@ -15,6 +15,7 @@ from gpuwarden_agent.collectors.contract import (
     EventFollower,
     Harvest,
     Lingering,
+    Notice,
 )
 from gpuwarden_agent.conditions import ConditionBoard
 from gpuwarden_agent.harvest_check import sound
@@ -95,6 +96,7 @@ class CollectorLoop:
         self._released = False
         self._running_since: float | None = None
         self._told_stuck_at = 0.0
+        self._noticed: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=collector.name, daemon=True)
 
     @property
@@ -168,8 +170,16 @@ class CollectorLoop:
             self._failed(f"internal_error:{type(error).__name__}", "Report this bug.", now, began)
         else:
             self._board.fine(name)
+            self._notice(harvest.notices)
         finally:
             self._running_since = None
+
+    def _notice(self, notices: Mapping[str, Notice]) -> None:
+        for source, notice in notices.items():
+            self._board.trouble(source, notice.reason, notice.mend)
+        for source in self._noticed - notices.keys():
+            self._board.fine(source)
+        self._noticed = set(notices)
 
     def _failed(self, reason: str, mend: str, now: float, began: float) -> None:
         self._running_since = None

@@ -48,6 +48,8 @@ class KernelEvent:
         acts_alone: the line may decide without waiting for others (see ``catalog.acts_alone``).
         fault_class: part of the machine the line points at.
         host: host name from a syslog wrapper.
+        proven: the line is the kernel's own, as far as wrapper and shape tell; False where a
+            program wrote it or the kernel only quotes it: such a line never acts alone.
     """
 
     family: Family
@@ -67,6 +69,7 @@ class KernelEvent:
     acts_alone: bool = False
     fault_class: FaultClass | None = None
     host: str | None = None
+    proven: bool = True
 
 
 def event_to_json(line_number: int, event: KernelEvent) -> dict[str, object]:

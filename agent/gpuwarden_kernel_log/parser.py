@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from gpuwarden_kernel_log.event import KernelEvent, LineContext
 from gpuwarden_kernel_log.finding import Finding, RuleSet
+from gpuwarden_kernel_log.origin import begins_as_kernel
 from gpuwarden_kernel_log.rules_bus import BUS_RULES
 from gpuwarden_kernel_log.rules_gpu import GPU_RULES
 from gpuwarden_kernel_log.rules_host import HOST_RULES
@@ -61,8 +62,8 @@ def parse_events(line: str | bytes, context: LineContext = _NO_CONTEXT) -> tuple
         event = _recognise(replace(message, relayed=message.relayed or quoted), context)
         if event is not None:
             events.append(event)
-        # Words in front that are no kernel message: somebody quotes the kernel.
-        quoted = quoted or (event is None and message.text != "")
+        # Words in front that are no kernel message of ours: somebody quotes the kernel.
+        quoted = quoted or (message.text != "" and (event is None or not event.proven))
     return tuple(_name_lost_gpus(events))
 
 
@@ -124,6 +125,9 @@ def _recognise(message: Message, context: LineContext) -> KernelEvent | None:
 
 
 def _event(message: Message, finding: Finding) -> KernelEvent:
+    # Any user may write to syslog: a line that a program wrote is evidence, never an order.
+    # (`logger -t kernel` passes for the kernel all the same: only /dev/kmsg cannot be forged.)
+    proven = not message.relayed and begins_as_kernel(message.text, finding)
     return KernelEvent(
         family=finding.family,
         severity=finding.severity,
@@ -139,9 +143,8 @@ def _event(message: Message, finding: Finding) -> KernelEvent:
         application_possible=finding.application_possible,
         device=finding.device,
         echo=finding.echo,
-        # Any user may write to syslog: a line that a program wrote is evidence, never an order.
-        # (`logger -t kernel` passes for the kernel all the same: only /dev/kmsg cannot be forged.)
-        acts_alone=finding.acts_alone and not message.relayed,
+        acts_alone=finding.acts_alone and proven,
         fault_class=finding.fault_class,
         host=message.host,
+        proven=proven,
     )

@@ -64,7 +64,8 @@ def _uptime(state: Message, found: re.Match[str], context: LineContext) -> Messa
 
 
 def _kmsg(state: Message, found: re.Match[str], context: LineContext) -> Message:
-    return replace(state, uptime_s=int(found["micros"]) / 1e6)
+    relayed = state.relayed or _by_program(found["priority"])
+    return replace(state, uptime_s=int(found["micros"]) / 1e6, relayed=relayed)
 
 
 def _epoch(state: Message, found: re.Match[str], context: LineContext) -> Message:
@@ -81,6 +82,14 @@ def _container(state: Message, found: re.Match[str], context: LineContext) -> Me
     return replace(state, observed_at=moment or state.observed_at, relayed=True)
 
 
+def _timed_priority(state: Message, found: re.Match[str], context: LineContext) -> Message:
+    return _priority(_time(stamps.from_iso)(state, found, context), found, context)
+
+
+def _timed_facility(state: Message, found: re.Match[str], context: LineContext) -> Message:
+    return _facility(_time(stamps.from_iso)(state, found, context), found, context)
+
+
 def _local_zone(state: Message, found: re.Match[str], context: LineContext) -> Message:
     moment = stamps.from_named_zone(found["time"], found["zone"], context)
     return replace(state, observed_at=moment or state.observed_at, host=found["host"])
@@ -88,6 +97,22 @@ def _local_zone(state: Message, found: re.Match[str], context: LineContext) -> M
 
 def _program(state: Message, found: re.Match[str], context: LineContext) -> Message:
     return replace(_host(state, found, context), relayed=True)
+
+
+def _priority(state: Message, found: re.Match[str], context: LineContext) -> Message:
+    return replace(state, relayed=state.relayed or _by_program(found["priority"]))
+
+
+def _by_program(priority: str) -> bool:
+    return int(priority) >> 3 != 0  # facility 0 is the kernel; user space is never given it
+
+
+def _facility(state: Message, found: re.Match[str], context: LineContext) -> Message:
+    return replace(state, relayed=state.relayed or found["facility"] != "kern")
+
+
+def _quoted(state: Message, found: re.Match[str], context: LineContext) -> Message:
+    return replace(state, relayed=True)
 
 
 def _nothing(state: Message, found: re.Match[str], context: LineContext) -> Message:
@@ -100,16 +125,16 @@ def _rule(pattern: str, reader: _Reader) -> tuple[re.Pattern[str], _Reader]:
 
 _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     # 6,1234,5678901,-;text   6,1234,5678901,c,caller=T12;text   (/dev/kmsg, Documentation/ABI)
-    _rule(r"\d{1,6},\d{1,20},(?P<micros>\d{1,18}),[^;]{0,80};", _kmsg),
+    _rule(r"(?P<priority>\d{1,6}),\d{1,20},(?P<micros>\d{1,18}),[^;]{0,80};", _kmsg),
     # <4>1 2025-01-21T04:41:44.28Z node kernel - - - text   (RFC 5424)
     _rule(
-        rf"<\d{{1,3}}>\d (?P<time>{stamps.ISO}) "
+        rf"<(?P<priority>\d{{1,3}})>\d (?P<time>{stamps.ISO}) "
         rf"(?P<host>\S{{1,255}}) kernel \S{{1,128}} \S{{1,32}} "
         r"(?:-|\[[^\]]{0,400}\]) ?(?:\ufeff)?",
-        _time(stamps.from_iso),
+        _timed_priority,
     ),
     # <6>
-    _rule(r"<\d{1,3}>", _nothing),
+    _rule(r"<(?P<priority>\d{1,3})>", _priority),
     # [   84.300463]   [   84.300463] [  T123]
     _rule(r"\[ {0,8}(?P<uptime>\d{1,9}\.\d{1,9})\](?: ?\[ {0,6}[TC]\d{1,10}\])?:?", _uptime),
     # [  +0.000844] (dmesg -d or -H)   [<    0.000005>]   [Jan21 04:41]
@@ -119,12 +144,12 @@ _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     _rule(rf"\[(?P<time>{stamps.WEEKDAY})\]", _time(stamps.from_weekday)),
     # 10.0.0.7: kern: warning: [2026-04-22T21:27:51.29Z]:   (talosctl dmesg)
     _rule(
-        rf"(?:(?P<host>\S{{1,255}}): )?\w{{3,8}}: {{1,8}}{_LEVELS}: {{1,8}}\["
+        rf"(?:(?P<host>\S{{1,255}}): )?(?P<facility>\w{{3,8}}): {{1,8}}{_LEVELS}: {{1,8}}\["
         rf"(?P<time>{stamps.ISO})\]:",
-        _time(stamps.from_iso),
+        _timed_facility,
     ),
     # kern  :warn  :   (dmesg -x)
-    _rule(rf"(?:kern|user|daemon|syslog) {{0,6}}: ?{_LEVELS} {{0,6}}:", _nothing),
+    _rule(rf"(?P<facility>kern|user|daemon|syslog) {{0,6}}: ?{_LEVELS} {{0,6}}:", _facility),
     # 2025-01-21T04:41:44.28Z stdout F   (CRI)
     _rule(rf"(?P<time>{stamps.ISO}) std(?:out|err) [FP] ", _container),
     # Tue 2025-01-21 04:41:44 CET node kernel:   (journalctl -o short-full)
@@ -156,9 +181,9 @@ _PEELS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     _rule(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,9}\d{1,9} [\w./-]{1,64}:\d{1,6}\] ", _program),
     # [pod/npd-x2x/npd]   MESSAGE=   (kubectl logs --prefix, journalctl -o verbose)
     _rule(r"\[pod/[\w./-]{1,200}\] ", _program),
-    _rule(r"MESSAGE=", _nothing),
+    _rule(r"MESSAGE=", _quoted),
     # > quoted mail,  - list item,  * item,  `code`,  "string",  [...] elision, grep's 12: or 12-
-    _rule(r"(?:[>*`\"'|]|- |\[\.{3}\]|\d{1,7}[:-](?=[\[<]))", _nothing),
+    _rule(r"(?:[>*`\"'|]|- |\[\.{3}\]|\d{1,7}[:-](?=[\[<]))", _quoted),
 )
 
 # Where a second message starts inside a line: two lines were glued, or a tool put words in front.

@@ -94,6 +94,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         sent_at: Agent's UTC at sealing, epoch seconds.
         interval_s: Telemetry cadence that the agent keeps, seconds; 0 where not known.
         more_events: True while further batches of events wait behind this one: decisions are held.
+        late: True where its events waited in the spool over a reboot or for longer than a flood of
+            lines takes: what ended their faults may wait behind it.
         shed: Ranges dropped since the last acknowledged batch.
         schemas: Definitions, present when the server has not acknowledged them.
         tables: Telemetry.
@@ -110,6 +112,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sent_at: float
     interval_s: float = 0.0
     more_events: bool = False
+    late: bool = False
     shed: tuple[ShedRange, ...] = ()
     schemas: tuple[Schema, ...] = ()
     tables: tuple[Table, ...] = ()

@@ -65,7 +65,7 @@ def content_digest(batch: Batch) -> str:
     """SHA-256, 64 hex digits, over what a batch says: its boot, tables and events.
 
     Two deliveries of one sequence with equal digests are replays; with different ones a conflict.
-    Schemas, `more_events`, `shed` and `sent_at` belong to the delivery and may differ between them.
+    Schemas, `more_events`, `late`, `shed` and `sent_at` belong to the delivery and may differ.
     """
     return hashlib.sha256(
         _batch_encoder.encode((batch.boot_id, batch.tables, batch.events))

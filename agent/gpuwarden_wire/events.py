@@ -97,6 +97,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         nics: "device/port" of InfiniBand ports and names of physical net interfaces.
         disks: Whole block devices.
         gpus_expected: Expected number of GPUs, None where unknown.
+        gpus_expected_set: An operator set that number: it holds against anything that was seen.
+        gpus_elsewhere: PCI bus ids of GPUs that were given to another driver on purpose (vfio-pci):
+            there, not this node's, and not among those expected.
         labels: Free facts: kernel release, product name, pool, rack.
         jobs: What runs on the GPUs; a GPU without a line has no job that is known.
     """
@@ -105,6 +108,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nics: tuple[str, ...] = ()
     disks: tuple[str, ...] = ()
     gpus_expected: int | None = None
+    gpus_expected_set: bool = False
+    gpus_elsewhere: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     jobs: tuple[GpuJob, ...] = ()
 

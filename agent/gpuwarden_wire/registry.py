@@ -418,7 +418,7 @@ _NODE: tuple[_Row, ...] = (
         "node_gpus_expected",
         _S,
         "",
-        "configuration, else the most seen since boot",
+        "configuration, else the most ever seen; less those bound to another driver",
         "",
         "reference of the two counts",
     ),

@@ -50,6 +50,11 @@ class KernelLine:
 Writer = Callable[[Place], tuple[KernelLine, ...]]
 
 
+USUAL_GPU = "0000:3b:00.0"
+USUAL_NIC = "0000:18:00.0"
+"""The address that the default interface has its name from: ibp24s0 is bus 24, 0x18."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault that can be written.
@@ -57,10 +62,12 @@ class Fault:
     Attributes:
         says: What it looks like, for the list.
         lines: Its lines at a place.
+        usual_pci: The address where none is given: a GPU's or a NIC's, as the fault asks.
     """
 
     says: str
     lines: Writer
+    usual_pci: str = USUAL_GPU
 
 
 def _xid(place: Place, code: int, rest: str) -> KernelLine:
@@ -141,8 +148,8 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
         "gsp-timeout": Fault("XID 119: the GPU's system processor does not answer", _gsp),
         "nvlink": Fault("XID 74: an NVLink error", _nvlink),
         "pcie-fatal": Fault("AER: a fatal PCIe error", _pcie),
-        "nic-down": Fault("a ConnectX port loses its link", _nic_down),
-        "nic-up": Fault("a ConnectX port has its link again", _nic_up),
+        "nic-down": Fault("a ConnectX port loses its link", _nic_down, USUAL_NIC),
+        "nic-up": Fault("a ConnectX port has its link again", _nic_up, USUAL_NIC),
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,8 @@ _STYLES = {
     "resolved": "green",
 }
 
+_SOME_OUT = re.compile(r"\d GPUs excluded$")  # "suspect, 1 of 8 GPUs excluded"
+
 Cell = str | int | float | None
 
 
@@ -72,7 +75,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: s
 def styled(cell: Cell) -> Text:
     """A cell as text, coloured where it names a state."""
     text = "-" if cell is None or cell == "" else str(cell)
-    return Text(text, style=_STYLES.get(text, ""))
+    return Text(text, style="red" if _SOME_OUT.search(text) else _STYLES.get(text, ""))
 
 
 def moment(at: float | None) -> str:

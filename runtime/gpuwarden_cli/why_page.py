@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -63,7 +63,7 @@ def _print_incident(incident: IncidentRecord) -> None:
     console().print(table if table.row_count else "  no evidence is kept")
 
 
-def _print_decisions(decisions: Iterable[DecisionRecord]) -> None:
+def _print_decisions(decisions: Sequence[DecisionRecord]) -> None:
     table = _table(("DECISION", "PHASE", "BY", "MODE", "AT", "REASON"))
     for decision in decisions:
         table.add_row(
@@ -76,6 +76,10 @@ def _print_decisions(decisions: Iterable[DecisionRecord]) -> None:
         )
     if table.row_count:
         console().print(Text("\nDecisions"), table)
+    for decision in decisions:
+        if decision.phase == "in_force":
+            undo = f"gpuwarden decisions revoke {decision.id} --reason TEXT"
+            console().print(f"to take it back: {undo}", markup=False, soft_wrap=True)
 
 
 def _print_risk(risk: RiskRecord) -> None:

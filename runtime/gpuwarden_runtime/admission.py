@@ -15,8 +15,9 @@ import msgspec
 
 from gpuwarden_runtime.cache import CachedSet, NoCache, SetCache
 from gpuwarden_runtime.client import Client
-from gpuwarden_runtime.errors import GpuwardenError
-from gpuwarden_runtime.place import Place, covering, excluded_by_verdict, utc
+from gpuwarden_runtime.errors import GpuwardenError, SettingError
+from gpuwarden_runtime.host_names import same_host
+from gpuwarden_runtime.place import Place, covering, excluded_by_verdict, require_gpus, utc
 from gpuwarden_runtime.records import Exclusion, ExclusionSet
 from gpuwarden_wire.acknowledgement import NodeVerdict, Usable
 
@@ -66,13 +67,19 @@ def ask_admission(
         client: Connection to the server.
         cache: Last set that this or an earlier launcher saw.
         now: Epoch seconds.
+
+    Raises:
+        SettingError: The node is known not to have one of the GPUs.
     """
     local = read_verdict_file(verdict_file, place.node, now)
     forbidden = excluded_by_verdict(place, local) if isinstance(local, NodeVerdict) else ()
     if isinstance(local, NodeVerdict) and not forbidden:
+        _require_known_gpus(place, local)
         return _admitted(place, local, "verdict file")
     try:
         return _ask_server(place, client, cache, now)
+    except SettingError:
+        raise
     except GpuwardenError as error:
         trouble = str(error)
     if forbidden:
@@ -88,7 +95,7 @@ def read_verdict_file(path: Path, node: str, now: float) -> NodeVerdict | str:
         verdict = msgspec.json.decode(body, type=NodeVerdict)
     except (OSError, msgspec.DecodeError) as error:
         return f"{path}: {error}"
-    if verdict.node_id != node:
+    if not same_host(verdict.node_id, node):
         return f"{path} is of node {verdict.node_id}"
     if not -VERDICT_FILE_FRESH_S <= now - written_at <= VERDICT_FILE_FRESH_S:
         return f"{path} was written {now - written_at:.0f} s ago"
@@ -98,15 +105,26 @@ def read_verdict_file(path: Path, node: str, now: float) -> NodeVerdict | str:
 def _ask_server(place: Place, client: Client, cache: SetCache, now: float) -> Admission:
     answer = client.verdicts([place.node])
     verdict = next((item for item in answer.verdicts if item.node_id == place.node), None)
-    if verdict is None or verdict.node.usable is not Usable.NO:
+    if verdict is not None and verdict.node.usable is Usable.YES:
+        _require_known_gpus(place, verdict)
         return _admitted(place, verdict, "server")
+    # Excluded, or not known by this name: the server may know it as GPU-03 or gpu-03.cluster.
     exclusions = client.exclusions()
     cache.save(exclusions, now)
     forbidden = covering(place, exclusions.exclusions)
     if forbidden:
         return Admission(Entry.EXCLUDED, forbidden, "server")
+    if verdict is None or verdict.node.usable is Usable.UNKNOWN:
+        return _admitted(place, verdict, "server")
+    _require_known_gpus(place, verdict)
     # Lifted between both answers, or of GPUs that this command does not use.
     return Admission(Entry.ADMITTED, (), "server", (f"other GPUs of {place.node} are excluded",))
+
+
+def _require_known_gpus(place: Place, verdict: NodeVerdict) -> None:
+    """Of a node that is not heard of, what it had says nothing about what it has."""
+    if verdict.node.usable is not Usable.UNKNOWN:
+        require_gpus(place, verdict.gpus)
 
 
 def _admitted(place: Place, verdict: NodeVerdict | None, source: str) -> Admission:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +72,9 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     cut = words.index("--") if "--" in words else len(words)
     command = tuple(words[cut + 1 :])
     parser = _parser()
-    options = parser.parse_args(words[:cut])
+    options, rest = parser.parse_known_args(words[:cut])
+    if rest:
+        parser.error(_unknown(rest, has_dashes=cut < len(words)))
     if (options.hosts_in is None) != (options.hosts_out is None):
         parser.error("--hosts-in and --hosts-out go together")
     if not command and options.hosts_in is None:
@@ -86,6 +89,13 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
         hosts_out=options.hosts_out,
         min_hosts=options.min_hosts,
     )
+
+
+def _unknown(rest: Sequence[str], *, has_dashes: bool) -> str:
+    named = shlex.join(rest)
+    if has_dashes or rest[0].startswith("-"):
+        return f"unknown before --: {named}"
+    return f"write -- before the command: gpuwarden-run [options] -- {named}"
 
 
 def _parser() -> argparse.ArgumentParser:

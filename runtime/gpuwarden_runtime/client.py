@@ -19,6 +19,7 @@ from httpx_sse import EventSource, connect_sse
 
 from gpuwarden_runtime.config import RuntimeSettings
 from gpuwarden_runtime.errors import Refused, ServerUnreachable, SettingError, UnexpectedAnswer
+from gpuwarden_runtime.mends import mend_of
 from gpuwarden_runtime.records import (
     DecisionRecord,
     EventPage,
@@ -222,6 +223,10 @@ class Client:
         """Say that a node is being repaired; a passed check brings it back."""
         self._send("POST", f"/v1/nodes/{_segment(node_id)}/repair", body={"reason": reason})
 
+    def retire_node(self, node_id: str, reason: str) -> None:
+        """Take a node that is switched off for good out of the fleet."""
+        self._send("POST", f"/v1/nodes/{_segment(node_id)}/retire", body={"reason": reason})
+
     def create_key(self, role: Role, node: str | None, name: str) -> KeyRecord:
         """Make a key; the answer is the only place that ever shows it."""
         return self._post("/v1/keys", KeyRecord, {"role": role, "node": node, "name": name})
@@ -314,16 +319,12 @@ class Client:
                 _NOT_OURS,
                 retryable=response.is_server_error,
             )
-        if not problem.mend and response.status_code in _MENDS:
-            problem = msgspec.structs.replace(problem, mend=_MENDS[response.status_code])
+        mend = mend_of(problem, response.request.url.path)
+        problem = msgspec.structs.replace(problem, mend=mend)
         return Refused(_named(problem, response))
 
 
 _NOT_OURS = "does GPUWARDEN_URL name a gpuwarden server, with no proxy in between?"
-_MENDS = {
-    401: "give a key of this server in GPUWARDEN_KEY or GPUWARDEN_KEY_FILE",
-    403: "use a key whose role may do this",
-}
 
 
 def _named(problem: Problem, response: httpx.Response) -> Problem:

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpuwarden_runtime.errors import SettingError
+from gpuwarden_wire.keys import KEY_MEND, key_fault
 
 DEFAULT_URL = "http://127.0.0.1:8750"
 DEFAULT_VERDICT_FILE = Path("/run/gpuwarden/verdict.json")
@@ -40,7 +41,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         environ: Variables; None for those of this process.
 
     Raises:
-        SettingError: The address is no http(s) address, or the key file cannot be read.
+        SettingError: The address is no http(s) address, the key cannot be one, or its file cannot
+            be read.
     """
     variables = os.environ if environ is None else environ
     ca_file = variables.get("GPUWARDEN_CA_FILE", "")
@@ -57,7 +59,7 @@ def read_key_file(path: Path) -> str:
     """The key in a file: its first line, without surrounding blanks.
 
     Raises:
-        SettingError: Unreadable or empty.
+        SettingError: Unreadable, empty, or holding what cannot be a key.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -68,7 +70,7 @@ def read_key_file(path: Path) -> str:
     key = lines[0].strip()
     if not key:
         raise SettingError(f"key file {path} is empty", "write the key into its first line")
-    return key
+    return _checked_key(key, f"key file {path}")
 
 
 def checked_url(url: str) -> str:
@@ -92,8 +94,16 @@ def _key_of(variables: Mapping[str, str]) -> str:
     key = variables.get("GPUWARDEN_KEY", "").strip()
     file_name = variables.get("GPUWARDEN_KEY_FILE", "")
     if key or not file_name:
-        return key
+        return _checked_key(key, "GPUWARDEN_KEY")
     return read_key_file(Path(file_name))
+
+
+def _checked_key(key: str, origin: str) -> str:
+    """The key, where a header can carry it: httpx raises UnicodeEncodeError for what it cannot."""
+    fault = key_fault(key)
+    if fault:
+        raise SettingError(f"{origin}: {fault}", KEY_MEND)
+    return key
 
 
 def _cache_folder(variables: Mapping[str, str]) -> Path:

@@ -53,7 +53,7 @@ class Refused(GpuwardenError):
     """The server answered with problem details.
 
     Attributes:
-        problem: RFC 9457 problem as sent.
+        problem: RFC 9457 problem as sent, its mend in words of the command line.
     """
 
     def __init__(self, problem: Problem) -> None:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
+
+from gpuwarden_runtime.errors import GpuwardenError
+from gpuwarden_runtime.host_names import Host, HostNameError, read_hosts, same_host
+
+_COMMA = re.compile(r"\s*,\s*")
+
+
+class HostListError(GpuwardenError):
+    """A line that cannot be read; the message names it and the mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,54 +21,46 @@ class HostList:
     """A filtered host list.
 
     Attributes:
-        lines: Lines that stay, as they were; comments and blank lines included.
+        lines: Lines that stay, as they were where no host of theirs was taken out; comments and
+            blank lines included.
         kept: Names that stay, in order, each once.
         removed: Names taken out, in order, each once.
-        unread: Lines that hold Slurm ranges: left as they are, because a range cannot be judged by
-            its text.
     """
 
     lines: tuple[str, ...]
     kept: tuple[str, ...]
     removed: tuple[str, ...]
-    unread: tuple[str, ...]
 
 
 def filter_hosts(text: str, excluded: Collection[str]) -> HostList:
     """Take the excluded nodes out of a host list.
 
-    Read are one host a line ("gpu-03"), Open MPI's "gpu-03 slots=8" and MPICH's "gpu-03:8"; "#"
-    begins a comment. A short name and the full name of the same host ("gpu-03",
-    "gpu-03.cluster") are the same.
+    Read are a host a line ("gpu-03"), Open MPI's "gpu-03 slots=8", MPICH's "gpu-03:8",
+    "user@gpu-03", lists ("gpu-03,gpu-04") and Slurm's ranges ("gpu-[03-06,9]"); "#" begins a
+    comment. A line that loses some of its hosts is written as the list of the others. A short name
+    and the full name of the same host ("gpu-03", "GPU-03.cluster") are the same.
 
     Args:
         text: Content of the list.
         excluded: Node ids.
+
+    Raises:
+        HostListError: A line cannot be read, so that nobody can say whether its hosts may be used.
     """
     lines: list[str] = []
     kept: dict[str, None] = {}
     removed: dict[str, None] = {}
-    unread: list[str] = []
-    for line in text.splitlines():
-        host = host_of(line)
-        if "[" in host:
-            unread.append(line)
-        elif host and is_among(host, excluded):
-            removed[host] = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        hosts, rest = _read_line(number, line)
+        stay = [host for host in hosts if not is_among(host.name, excluded)]
+        kept |= dict.fromkeys(host.name for host in stay)
+        if len(stay) == len(hosts):
+            lines.append(line)
             continue
-        elif host:
-            kept[host] = None
-        lines.append(line)
-    return HostList(tuple(lines), tuple(kept), tuple(removed), tuple(unread))
-
-
-def host_of(line: str) -> str:
-    """Name of the host in a line, "" where the line has none."""
-    words = line.split("#", 1)[0].split()
-    if not words:
-        return ""
-    name, colon, slots = words[0].rpartition(":")
-    return name if colon and slots.isdigit() else words[0]
+        removed |= dict.fromkeys(host.name for host in hosts if host not in stay)
+        if stay:
+            lines.append(",".join(host.text for host in stay) + rest)
+    return HostList(tuple(lines), tuple(kept), tuple(removed))
 
 
 def is_among(host: str, nodes: Collection[str]) -> bool:
@@ -66,10 +68,13 @@ def is_among(host: str, nodes: Collection[str]) -> bool:
     return host in nodes or any(same_host(host, node) for node in nodes)
 
 
-def same_host(left: str, right: str) -> bool:
-    """True where two names mean one host: equal, or one is the other without its domain."""
-    if left == right:
-        return True
-    if "." in left and "." in right:
-        return False  # two full names that differ are two hosts
-    return left.split(".", 1)[0] == right.split(".", 1)[0]
+def _read_line(number: int, line: str) -> tuple[tuple[Host, ...], str]:
+    """The hosts of a line, and what stands behind them."""
+    bare = _COMMA.sub(",", line.split("#", 1)[0]).strip()
+    if not bare:
+        return (), ""
+    word = bare.split(maxsplit=1)[0]
+    try:
+        return read_hosts(word), bare[len(word) :]
+    except HostNameError as error:
+        raise HostListError(f"line {number}: {error.detail}", error.mend) from error

@@ -80,7 +80,12 @@ def _launch(arguments: Arguments, settings: RuntimeSettings, client: Client) -> 
         if code is not None or not arguments.command:
             client.close()
             return code or 0
-    admission = ask_admission(place, settings.verdict_file, client, cache, time.time())
+    try:
+        admission = ask_admission(place, settings.verdict_file, client, cache, time.time())
+    except SettingError as error:
+        _say(str(error))
+        client.close()
+        return ExitCode.USAGE
     for warning in admission.warnings:
         _say(warning)
     refusal = _refusal(admission, place, arguments)

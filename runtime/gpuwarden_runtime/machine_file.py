@@ -12,7 +12,7 @@ from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.errors import GpuwardenError
 from gpuwarden_runtime.exits import ExitCode
 from gpuwarden_runtime.feed import Floor, apply_set, as_set
-from gpuwarden_runtime.hosts import HostList, filter_hosts, is_among
+from gpuwarden_runtime.hosts import HostList, HostListError, filter_hosts, is_among
 from gpuwarden_runtime.place import sentence, utc
 from gpuwarden_runtime.records import Exclusion
 
@@ -33,17 +33,21 @@ def write_hosts(
     """
     source, target = files
     try:
-        text = source.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = _read_list(source)
+    except HostListError as error:
         say(f"host list {source}: {error}")
         return ExitCode.NO_INPUT
     exclusions = _known_exclusions(client, cache, say)
     if exclusions is None and arguments.strict:
         say("--strict: the host list cannot be filtered, nothing is started")
         return ExitCode.UNANSWERED
-    hosts = filter_hosts(text, {item.node_id for item in exclusions or ()})
+    try:
+        hosts = filter_hosts(text, {item.node_id for item in exclusions or ()})
+    except HostListError as error:
+        say(f"host list {source}: {error}")
+        return ExitCode.NO_INPUT
     _report(hosts, exclusions or (), say)
-    if len(hosts.kept) + len(hosts.unread) < arguments.min_hosts:
+    if len(hosts.kept) < arguments.min_hosts:
         say(f"{len(hosts.kept)} hosts would stay, at least {arguments.min_hosts} are wanted")
         return ExitCode.REFUSED
     try:
@@ -52,6 +56,17 @@ def write_hosts(
         say(f"host list {target}: {error.strerror or error}")
         return ExitCode.NO_INPUT
     return None
+
+
+def _read_list(source: Path) -> str:
+    try:
+        body = source.read_bytes()
+        return body.decode()
+    except OSError as error:
+        raise HostListError(error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        number = body[: error.start].count(b"\n") + 1
+        raise HostListError(f"line {number} is no UTF-8 text", "write plain host names") from error
 
 
 def _known_exclusions(client: Client, cache: SetCache, say: Say) -> tuple[Exclusion, ...] | None:
@@ -82,5 +97,3 @@ def _report(hosts: HostList, exclusions: Collection[Exclusion], say: Say) -> Non
     for item in exclusions:
         if is_among(item.node_id, hosts.removed):
             say(f"taken out: {sentence(item)}")
-    for line in hosts.unread:
-        say(f"left as it is, ranges are not read: {line}")

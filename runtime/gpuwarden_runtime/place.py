@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gpuwarden_runtime.errors import SettingError
-from gpuwarden_runtime.hosts import same_host
+from gpuwarden_runtime.host_names import same_host
 from gpuwarden_runtime.records import Exclusion
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
 
@@ -72,6 +72,23 @@ def excluded_by_verdict(place: Place, verdict: NodeVerdict) -> tuple[Exclusion, 
     return tuple(item for item in items if _covers(place, item))
 
 
+def require_gpus(place: Place, gpus: Sequence[EntityVerdict]) -> None:
+    """Refuse GPUs that the node does not have.
+
+    Args:
+        place: Where a command would run.
+        gpus: The node's GPUs as far as they are known; empty where nothing is.
+
+    Raises:
+        SettingError: Names the GPU, and what the node has.
+    """
+    for name in place.gpus:
+        if not gpus or any(_may_be(name, gpu) for gpu in gpus):
+            continue
+        has = ", ".join(_told(gpu) for gpu in gpus)
+        raise SettingError(f"--gpus {name}: node {place.node} has no such GPU", f"it has {has}")
+
+
 def sentence(item: Exclusion) -> str:
     """An exclusion in one sentence: what, since when, why, by whom."""
     what = f"node {item.node_id}"
@@ -94,6 +111,17 @@ def _covers(place: Place, item: Exclusion) -> bool:
     if item.entity_kind != "gpu" or not place.gpus:
         return True
     return any(_is_gpu(name, item) for name in place.gpus)
+
+
+def _may_be(name: str, gpu: EntityVerdict) -> bool:
+    """Whether a GPU is named so, or what would tell is not known of it."""
+    known = gpu.index if name.isdecimal() else gpu.pci_bus_id
+    untold = known is None and not name.startswith("GPU-")
+    return untold or _is_gpu(name, _from_verdict("", gpu))
+
+
+def _told(gpu: EntityVerdict) -> str:
+    return gpu.entity if gpu.index is None else f"{gpu.index} ({gpu.entity})"
 
 
 def _is_gpu(name: str, item: Exclusion) -> bool:

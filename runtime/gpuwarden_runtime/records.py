@@ -34,11 +34,19 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that the agent cannot read: gpuwarden's own trouble, never a hardware verdict."""
+    """What an agent cannot read, or a second agent of its node: never a hardware verdict.
+
+    Attributes:
+        source: Collector, or the code that refuses batches.
+        reason: Why.
+        since: Epoch seconds.
+        mend: What to do about it, "" where nothing is known.
+    """
 
     source: str
     reason: str = ""
     since: float | None = None
+    mend: str = ""
 
 
 class GpuLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +67,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         silent: True while its agent has not reported for longer than the server allows.
         gpus_visible: GPUs that the driver shows now.
         gpus_expected: How many there should be, None where nobody said.
+        gpus_unread: Why no GPU is read, None where one is or none is looked for.
         trouble: Sources of the agent that cannot be read.
     """
 
@@ -72,6 +81,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     silent: bool = False
     gpus_visible: int | None = None
     gpus_expected: int | None = None
+    gpus_unread: str | None = None
     gpus: tuple[GpuLine, ...] = ()
     trouble: tuple[Trouble, ...] = ()
     open_incidents: int = 0

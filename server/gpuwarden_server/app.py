@@ -18,6 +18,7 @@ from gpuwarden_server.api.routers import api_routers
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.config import Settings
 from gpuwarden_server.console.page import console_router
+from gpuwarden_server.console.routes import routes_router
 from gpuwarden_server.core.clock import Clock, SystemClock
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.core.health import HealthBoard, health_router
@@ -47,10 +48,12 @@ from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
 from gpuwarden_server.ingest.endpoints import IngestHandler
 from gpuwarden_server.ingest.meters import CheckpointMeters, IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, VerdictSource
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
 from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.learning.models import load_model
 from gpuwarden_server.learning.scorer import Scorer
@@ -58,6 +61,7 @@ from gpuwarden_server.serving import bind_socket, make_server, serve
 from gpuwarden_server.store.database import Store, connect_store
 from gpuwarden_server.store.folder import FolderLock, check_folder_free
 from gpuwarden_server.store.heartbeat import beat
+from gpuwarden_server.store.problems import install_storage_handlers
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.webhooks.feature import Webhooks, make_webhooks
@@ -96,6 +100,7 @@ class Foundation:
         ring: Valid keys.
         state: Columnar state of the fleet and its lock.
         sessions: What the front door remembers of each node; `presence` for readers.
+        refusals: Agents that were refused because another machine speaks for their node.
         directory: Nodes and GPUs.
         stopping: Set when the shutdown begins: long-lived streams end then.
     """
@@ -108,6 +113,7 @@ class Foundation:
     ring: KeyRing
     state: GuardedState
     sessions: Sessions
+    refusals: RefusalBook
     directory: FleetDirectory
     stopping: asyncio.Event
 
@@ -189,6 +195,7 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
         ring=KeyRing(store.state, clock),
         state=GuardedState(FleetState()),
         sessions=sessions,
+        refusals=RefusalBook(clock),
         directory=FleetDirectory(sessions.is_live),
         stopping=asyncio.Event(),
     )
@@ -219,6 +226,7 @@ def _ingest(
             database=base.store.state,
             state=base.state,
             sessions=base.sessions,
+            refusals=base.refusals,
             book=book,
             directory=base.directory,
             sink=sink,
@@ -270,6 +278,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             guarded=base.state,
             directory=base.directory,
             presences=base.sessions,
+            refusals=base.refusals,
             clock=base.clock,
             policy=policy,
             hub=hub,
@@ -277,7 +286,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             facts=webhooks.outbox if webhooks is not None else None,
             registry=registry,
             sweep_interval_s=settings.sweep_interval_s,
-            silent_after_s=settings.silent_after_s,
+            patience=Patience(settings.silent_after_s, settings.gone_after_s),
             stopping=base.stopping,
         )
     )
@@ -311,6 +320,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         )
     )
     yield console_router()
+    yield routes_router()
 
 
 def _assemble(
@@ -322,6 +332,9 @@ def _assemble(
     app = FastAPI(
         title="gpuwarden",
         version=__version__,
+        # Swagger UI and ReDoc load their scripts from a CDN: blank pages where there is none.
+        docs_url=None,
+        redoc_url=None,
         lifespan=_lifespan(parts),
         dependencies=[Depends(Gate(base.ring))],
     )
@@ -332,6 +345,7 @@ def _assemble(
         app.include_router(router)
     require_complete(routes)
     install_problem_handlers(app)
+    install_storage_handlers(app, base.meters.registry)
     app.add_middleware(Front, handlers=handlers)
     document_raw_routes(app)
     return app

@@ -53,6 +53,12 @@ class Settings(BaseSettings):
         description="Seconds without a batch after which a node counts as silent: its verdict is "
         "unknown, which warns and never excludes.",
     )
+    gone_after_s: float = Field(
+        default=3600.0,
+        gt=0,
+        description="Seconds without a batch after which a silent node counts neither for the "
+        "breaker nor for the size of its pool, on which the cap rests.",
+    )
     future_tolerance_s: float = Field(
         default=60.0,
         ge=0,

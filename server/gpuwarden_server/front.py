@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from fastapi import FastAPI
 
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.core.problems import PROBLEM_TYPE, challenge_of
+from gpuwarden_server.core.problems import PROBLEM_TYPE, headers_of
 from gpuwarden_wire.batches import CONTENT_TYPE
 from gpuwarden_wire.codec import encode_json
 
@@ -23,6 +23,10 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+HEAD_ONLY = "gpuwarden.head_only"
+"""Key of the scope of a GET that came as HEAD: a stream ends with its head."""
 
 
 class RawHandler(Protocol):
@@ -92,7 +96,16 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI call."""
-        methods = self._paths.get(scope["path"]) if scope["type"] == "http" else None
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["method"] == "HEAD":
+            # RFC 9110 9.3.2: what GET answers, without the body; the table grants it as GET.
+            await self._serve({**scope, "method": "GET", HEAD_ONLY: True}, receive, _bodiless(send))
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        methods = self._paths.get(scope["path"])
         if methods is None:
             await self._app(scope, receive, send)
             return
@@ -107,10 +120,19 @@ class Front:
             await send_problem(send, error)
 
 
+def _bodiless(send: Send) -> Send:
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return send_head
+
+
 async def send_problem(send: Send, error: ProblemError) -> None:
     """Answer with problem details."""
     body = encode_json(error.problem())
-    await send_body(send, error.status, PROBLEM_TYPE, body, challenge_of(error.status))
+    await send_body(send, error.status, PROBLEM_TYPE, body, headers_of(error))
 
 
 async def send_body(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity
 from gpuwarden_wire.metrics import EntityKind
 
@@ -63,15 +64,35 @@ class NodeContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Shortfall:
+    """What a node lacks by the server's own record.
+
+    Attributes:
+        absent: GPUs that were there and that it names no more, those seen last first.
+        released: GPUs that it names no more and that nobody misses: taken out by a repair that a
+            passed check ended, or with another driver on purpose.
+        left: How many were there and are known to be gone for good: in another node by now, or
+            taken out by a repair.
+    """
+
+    absent: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class FleetContext:
     """What is known of the fleet at a sweep.
 
     Attributes:
         models: Product name by gpu_uuid.
         pools: Pool name by node id.
-        gpus_expected: Expected GPUs by node id, from the inventory; overrides nothing that the
-            node itself reports as node_gpus_expected.
-        silent_nodes: Nodes not heard of: nothing is concluded from their last readings.
+        gpus_expected: Expected GPUs by node id, as the server remembers; a node that expects more
+            (node_gpus_expected) is believed.
+        gpus_expected_set: Nodes whose number an operator set: no other number holds there.
+        shortfalls: What nodes lack by the server's own record, by node id.
+        silent_nodes: Nodes not heard of, retired ones among them: nothing is concluded from their
+            last readings.
         booted_at: Epoch seconds of the present boot by node id.
         boot_ids: Present boot by node id.
     """
@@ -79,6 +100,8 @@ class FleetContext:
     models: Mapping[str, str] = field(default_factory=dict)
     pools: Mapping[str, str] = field(default_factory=dict)
     gpus_expected: Mapping[str, int] = field(default_factory=dict)
+    gpus_expected_set: frozenset[str] = frozenset()
+    shortfalls: Mapping[str, Shortfall] = field(default_factory=dict)
     silent_nodes: frozenset[str] = frozenset()
     booted_at: Mapping[str, float] = field(default_factory=dict)
     boot_ids: Mapping[str, str] = field(default_factory=dict)
@@ -116,7 +139,8 @@ def occurrences(event: Event, ref: EntityRef, recent: Sequence[RecentEvent]) -> 
         return event.count
     for past in recent:
         same = past.ref == ref and past.event.xid == event.xid and past.event.kind is not event.kind
-        if same and abs(past.event.observed_at - event.observed_at) <= PAIRING_S:
+        paired = same and abs(past.event.observed_at - event.observed_at) <= PAIRING_S
+        if paired and origin_proven(past.event):
             return 0
     return event.count
 

@@ -70,29 +70,45 @@ class EntityState(StrEnum):
     DRAINING = "draining"
     IN_REPAIR = "in_repair"
     PROBATION = "probation"
+    RETIRED = "retired"  # a node that a person took out of the fleet, until its agent sends again
 
 
 TRANSITIONS = MappingProxyType(
     {
-        EntityState.HEALTHY: frozenset({EntityState.SUSPECT, EntityState.EXCLUDED}),
-        EntityState.SUSPECT: frozenset({EntityState.HEALTHY, EntityState.EXCLUDED}),
+        EntityState.HEALTHY: frozenset(
+            {EntityState.SUSPECT, EntityState.EXCLUDED, EntityState.RETIRED}
+        ),
+        EntityState.SUSPECT: frozenset(
+            {EntityState.HEALTHY, EntityState.EXCLUDED, EntityState.RETIRED}
+        ),
         EntityState.EXCLUDED: frozenset(
             {
                 EntityState.DRAINING,
                 EntityState.IN_REPAIR,
                 EntityState.PROBATION,
                 EntityState.HEALTHY,
+                EntityState.RETIRED,
             }
         ),
         EntityState.DRAINING: frozenset(
-            {EntityState.IN_REPAIR, EntityState.PROBATION, EntityState.HEALTHY}
+            {
+                EntityState.IN_REPAIR,
+                EntityState.PROBATION,
+                EntityState.HEALTHY,
+                EntityState.RETIRED,
+            }
         ),
-        EntityState.IN_REPAIR: frozenset({EntityState.PROBATION}),
-        EntityState.PROBATION: frozenset({EntityState.HEALTHY, EntityState.EXCLUDED}),
+        EntityState.IN_REPAIR: frozenset(
+            {EntityState.PROBATION, EntityState.HEALTHY, EntityState.RETIRED}
+        ),
+        EntityState.PROBATION: frozenset(
+            {EntityState.HEALTHY, EntityState.EXCLUDED, EntityState.RETIRED}
+        ),
+        EntityState.RETIRED: frozenset({EntityState.HEALTHY}),
     }
 )
-"""Allowed changes. EXCLUDED or DRAINING -> HEALTHY is a revoke, -> PROBATION follows evidence of
-recovery; leaving IN_REPAIR needs a passed check."""
+"""Allowed changes. EXCLUDED, DRAINING or IN_REPAIR -> HEALTHY is a revoke, -> PROBATION follows
+evidence of recovery: for IN_REPAIR a passed check. A node that is retired leaves any state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +133,4 @@ class Contact(StrEnum):
     LIVE = "live"
     SILENT = "silent"
     NEVER = "never"
+    RETIRED = "retired"  # taken out of the fleet by a person: that it is silent is no trouble

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from gpuwarden_kernel_log import Family, xid_entry
 from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_wire.events import Event, EventKind
 
 
@@ -75,7 +76,12 @@ _BY_KIND = MappingProxyType(
 
 
 def group_of(event: Event) -> EventGroup | None:
-    """The group an event is counted in; None for events that are not counted."""
+    """The group an event is counted in; None for events that are not counted.
+
+    What anybody may have written is told and stored, and never feeds the learnt score.
+    """
+    if not origin_proven(event):
+        return None
     if event.kind in (EventKind.KERNEL_LOG, EventKind.NVML_XID) and event.xid is not None:
         return _xid_group(event.xid)
     if event.kind is EventKind.KERNEL_LOG:

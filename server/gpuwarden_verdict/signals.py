@@ -58,6 +58,8 @@ class Signal:
         source: Where the fact was read ("kernel_log", "nvml", "sweep", "check"): the same XID from
             two sources within 5 s is one occurrence.
         count: Occurrences merged into it.
+        place: PCI address that it speaks of where no entity of ours was found for that and it is
+            the node's, "" else.
     """
 
     entity: EntityRef
@@ -82,6 +84,7 @@ class Signal:
     max_rung: Rung = Rung.EXCLUDE
     source: str = ""
     count: int = 1
+    place: str = ""
 
 
 class RecoveryKind(StrEnum):

@@ -75,7 +75,7 @@ def entity_verdict(
         entity_kind=standing.entity.kind.value,
         entity=standing.entity.key,
         usable=_usable(in_force, contact),
-        state=standing.state.value if standing.state else "unknown",
+        state=_state(standing, contact),
         since=in_force.decided_at if in_force else standing.since,
         why=_why(standing, in_force, incident, contact),
         confidence=spoken.confidence if spoken else (incident.confidence if incident else None),
@@ -114,13 +114,20 @@ def node_verdict(
     )
 
 
+def _state(standing: Standing, contact: Contact) -> str:
+    """A retired node's GPUs are shown as the node is: they went with it."""
+    if contact is Contact.RETIRED:
+        return EntityState.RETIRED.value
+    return standing.state.value if standing.state else "unknown"
+
+
 def _usable(in_force: Decision | None, contact: Contact) -> Usable:
     if in_force is not None:
         return Usable.NO
     match contact:
         case Contact.LIVE:
             return Usable.YES
-        case Contact.SILENT | Contact.NEVER:
+        case Contact.SILENT | Contact.NEVER | Contact.RETIRED:
             return Usable.UNKNOWN
         case _:
             assert_never(contact)
@@ -140,6 +147,8 @@ def _why(
         return "never seen"
     if contact is Contact.SILENT:
         return "the agent of this node is silent"
+    if contact is Contact.RETIRED:
+        return "the node was retired; it comes back when its agent sends again"
     return ""
 
 

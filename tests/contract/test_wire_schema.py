@@ -105,6 +105,7 @@ batches = st.builds(
     sent_at=numbers,
     interval_s=numbers,
     more_events=st.booleans(),
+    late=st.booleans(),
     shed=st.tuples(
         st.builds(
             ShedRange,
@@ -159,7 +160,9 @@ def test_a_digest_tells_content_and_only_content(one: Batch, other: Batch) -> No
     same = (one.boot_id, one.tables, one.events) == (other.boot_id, other.tables, other.events)
     if not same:
         assert content_digest(one) != content_digest(other)
-    resent = msgspec.structs.replace(one, schemas=(), more_events=not one.more_events, shed=())
+    resent = msgspec.structs.replace(
+        one, schemas=(), more_events=not one.more_events, late=not one.late, shed=()
+    )
     assert content_digest(resent) == content_digest(one)
     assert content_digest(decode_batch(encode_batch(one))) == content_digest(one)
 

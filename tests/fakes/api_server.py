@@ -22,6 +22,7 @@ from gpuwarden_runtime.records import Exclusion, ExclusionChange, ExclusionSet
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Problem, Usable
 
 NOW = 1_700_000_000.0
+GPUS_A_NODE = 8
 
 
 class FakeApi:
@@ -77,7 +78,13 @@ class FakeApi:
         items = [item for item in self.exclusions.values() if item.node_id == node_id]
         known = node_id in self.known_nodes or items
         usable = Usable.NO if items else Usable.YES if known else Usable.UNKNOWN
+        out = {item.gpu_index for item in items}
         gpus = tuple(
+            EntityVerdict(entity_kind="gpu", entity=f"GPU-{n:08d}", usable=Usable.YES, index=n)
+            for n in range(GPUS_A_NODE if known else 0)
+            if n not in out
+        )
+        gpus += tuple(
             EntityVerdict(
                 entity_kind="gpu",
                 entity=item.entity,

@@ -19,7 +19,7 @@ from gpuwarden_agent.agent import Agent
 from gpuwarden_agent.spool.entry import SpoolUnusable
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
 from gpuwarden_wire.batches import Stream
-from gpuwarden_wire.events import Backlog, EventKind
+from gpuwarden_wire.events import Backlog, Event, EventKind
 from tests.builders.agent import XID_79, agent_settings, running
 from tests.fakes.ingest_server import FakeIngestServer, Received, Scripted
 from tests.fakes.waiting import wait_for
@@ -181,6 +181,45 @@ def test_own_metrics_show_readings_events_and_deliveries(tmp_path: Path, log: Pa
     assert "gpuwarden_xid_last_timestamp_seconds" in text
     assert 'gpuwarden_agent_batches_total{outcome="accepted",stream="events"}' in text
     assert "gpuwarden_agent_trouble{" not in text
+
+
+def test_refused_batches_are_told_on_the_node_and_to_the_server(tmp_path: Path, log: Path) -> None:
+    with FakeIngestServer() as server:
+        settings = agent_settings(tmp_path, server_url=server.url, metrics_port=_free_port())
+        refusals = [Scripted(409, {"code": "sequence_conflict"})] * 2
+        # Telemetry only: the event that tells of it has to come through.
+        server.when = lambda one: (
+            refusals.pop() if refusals and one.seq > 1 and one.stream is Stream.TELEMETRY else None
+        )
+        with running(settings) as agent:
+            wait_for(lambda: server.seqs(Stream.TELEMETRY))
+            trouble = wait_for(lambda: _trouble_of(server, "delivery"), what="trouble")
+            url = f"http://127.0.0.1:{agent.metrics_port}/metrics"
+            counted = 'gpuwarden_agent_refused_batches_total{code="sequence_conflict"} 2.0'
+            wait_for(lambda: counted in _text_of(url), what=counted)
+            assert 'gpuwarden_agent_trouble{reason="batches refused: sequence_conflict"' in (
+                _text_of(url)
+            )
+    assert "Another machine sends with a copy of this spool" in trouble.text
+
+
+def _trouble_of(server: FakeIngestServer, source: str) -> Event | None:
+    told = [e for e in list(server.events.values()) if e.kind is EventKind.COLLECTOR_TROUBLE]
+    return next((event for event in told if event.attributes["source"] == source), None)
+
+
+def _text_of(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def test_trouble_that_ended_while_no_agent_ran_is_taken_back(tmp_path: Path) -> None:
+    with FakeIngestServer() as server:
+        with running(agent_settings(tmp_path, server_url=server.url)):
+            wait_for(lambda: EventKind.COLLECTOR_TROUBLE in kinds(server))
+        (tmp_path / "kern.log").write_text("")
+        with running(agent_settings(tmp_path, server_url=server.url)):
+            wait_for(lambda: EventKind.COLLECTOR_RECOVERED in kinds(server))
 
 
 def _free_port() -> int:

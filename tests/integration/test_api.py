@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from gpuwarden_server.learning.models import default_folder
+from gpuwarden_wire.batches import pack_table
 from gpuwarden_wire.events import EventKind
-from gpuwarden_wire.readings import NotSupported, Unavailable
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
+from gpuwarden_wire.schema import schema_for
 from tests.builders.feed import exclusions_of, get, quick_settings, wait_sweeps, xid_event
 from tests.builders.server import (
     GPU_METRICS,
@@ -73,6 +76,39 @@ def test_nodes_come_in_pages_by_name(server: Running) -> None:
         False,
     )
     assert (node["gpus_visible"], node["gpus_expected"], node["open_incidents"]) == (2, 2, 0)
+
+
+def test_a_node_without_any_gpu_says_why_none_is_read(tmp_path: Path) -> None:
+    schema = schema_for(EntityKind.NODE, ["node_gpus_visible", "node_gpus_on_pci"])
+    rows: dict[str, tuple[Reading, Reading] | None] = {
+        "library": (NotSupported(), 0.0),
+        "driver": (0.0, 0.0),
+        "off": None,  # the agent's NVML is off: nobody looks for a GPU there
+        "has": (2.0, 2.0),
+    }
+    with running_server(quick_settings(tmp_path)) as server:
+        for name, row in rows.items():
+            node = Feeder(server, server.mint("agent", name), name)
+            node.introduce([make_gpu(0, name)] if name == "has" else [])
+            if row is None:
+                off = node
+                continue
+            node.telemetry([pack_table(schema, time.time(), {"": row})], [schema])
+            node.close()
+        nodes = {node["node_id"]: node for node in get(server, "/v1/nodes")["items"]}
+        assert {name: node["gpus_unread"] for name, node in nodes.items()} == {
+            "library": "no NVML, none on its PCI bus",
+            "driver": "NVML counts none, none on its PCI bus",
+            "off": None,
+            "has": None,
+        }
+        assert {node["usable"] for node in nodes.values()} == {"yes"}, "not seen is no verdict"
+        trouble = {"source": "nvml", "reason": "nvml_library_not_found"}
+        off.events(make_event(kind=EventKind.COLLECTOR_TROUBLE, text="x", attributes=trouble))
+        wait_until(
+            lambda: get(server, "/v1/nodes/off")["gpus_unread"] == "nvml_library_not_found", "why"
+        )
+        off.close()
 
 
 def test_gpus_come_in_pages_with_readings_or_the_reason(server: Running) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gpuwarden_server.access.authorisation import ROUTE_GRANTS
 from gpuwarden_server.app import run_server
 from gpuwarden_server.config import Settings, load_settings
 from gpuwarden_server.core.errors import StartError
@@ -57,6 +58,9 @@ def test_metrics_are_the_servers_own(server: Running) -> None:
         ("PUT", "/v1/keys", 405, "method_not_allowed"),
         ("GET", "/v1/ingest", 405, "method_not_allowed"),
         ("GET", "/v1/audit?limit=0", 422, "invalid_value"),
+        ("GET", f"/v1/audit?after={2**63}", 422, "invalid_value"),
+        ("GET", f"/v1/events?after={2**63}", 422, "invalid_value"),
+        ("GET", f"/v1/nodes?limit={2**200}", 422, "invalid_value"),
         ("DELETE", "/v1/keys/key-none", 404, "not_found"),
     ],
 )
@@ -74,6 +78,31 @@ def test_every_error_is_a_problem(
 def test_a_401_says_how_to_authenticate(server: Running) -> None:
     with make_client(server.url, None) as client:
         assert client.get("/v1/keys").headers["www-authenticate"] == "Bearer"
+
+
+def test_the_largest_row_is_a_position_like_any_other(server: Running) -> None:
+    for path in ("/v1/events", "/v1/audit"):
+        assert server.admin.get(path, params={"after": 2**63 - 1}).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for method, path in ROUTE_GRANTS if method == "GET" and "{" not in path]
+)
+def test_head_answers_as_get_does_without_the_body(server: Running, path: str) -> None:
+    with server.admin.stream("GET", path) as whole, server.admin.stream("HEAD", path) as head:
+        assert head.read() == b""
+        assert head.status_code == whole.status_code == 200
+        for name in ("content-type", "content-length"):
+            assert (name in head.headers) is (name in whole.headers)
+        assert head.headers["content-type"] == whole.headers["content-type"]
+
+
+def test_head_asks_for_the_key_that_get_asks_for(server: Running) -> None:
+    with make_client(server.url, None) as client:
+        for path in ("/v1/nodes", "/v1/exclusions/stream"):
+            assert client.head(path).status_code == 401
+    assert server.admin.head("/v1/ingest").status_code == 405
+    assert server.admin.head("/v1/nodes/nobody").status_code == 404
 
 
 def test_readyz_names_a_part_that_does_not_work(tmp_path: Path) -> None:

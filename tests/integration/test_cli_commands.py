@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ NODE = {
     "silent": True,
     "gpus_visible": 7,
     "gpus_expected": 8,
+    "gpus_unread": None,
     "gpus": [{"gpu_uuid": GPU, "index": 3, "pci_bus_id": "0000:3b:00.0", "state": "suspect"}],
     "trouble": [{"source": "nic", "reason": "permission_denied", "since": 1.0}],
     "open_incidents": 1,
@@ -108,13 +111,73 @@ def test_nodes_for_people_and_programs(api: FakeApi, capsys: pytest.CaptureFixtu
     answer(api, "/v1/nodes", NODE)
     assert run(["nodes"]) == ExitCode.DONE
     out = capsys.readouterr().out
-    for part in ("gpu-0001", "7 of 8", "silent", "GPU 3 suspect", "nic: permission_denied"):
+    for part in ("gpu-0001", "7 of 8", "silent", "GPU 3 suspect"):
         assert part in out
+    assert re.search(r"nic for \d+ d: permission_denied$", out, re.MULTILINE)
     assert run(["nodes", "--json"]) == ExitCode.DONE
     (node,) = json.loads(capsys.readouterr().out)
     assert {**node, "gpus": None, "trouble": None} == {**NODE, "gpus": None, "trouble": None}
     assert run(["nodes", "--json", "--usable", "no"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_two_agents_of_a_node_are_told_with_the_mend(
+    api: FakeApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trouble = {
+        "source": "node_claimed",
+        "reason": "refused spool 9f2 of another machine",
+        "since": time.time() - 600,
+        "mend": "Stop the agent there",
+    }
+    answer(api, "/v1/nodes", {**NODE, "trouble": [trouble]})
+    assert run(["nodes"]) == ExitCode.DONE
+    said = "node_claimed for 10 min: refused spool 9f2 of another machine (Stop the agent there)"
+    assert said in capsys.readouterr().out
+
+
+def test_a_node_whose_gpus_are_not_read_says_so_and_once(
+    api: FakeApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = {**NODE, "gpus_visible": 0, "gpus": [], "trouble": [], "gpus_unread": "no NVML"}
+    told = [{"source": "nvml", "reason": "no NVML", "since": 1.0}]
+    answer(api, "/v1/nodes", bare, {**bare, "node_id": "gpu-0002", "trouble": told})
+    assert run(["nodes"]) == ExitCode.DONE
+    first, second = capsys.readouterr().out.splitlines()[1:]
+    for line in (first, second):
+        assert line.rstrip().endswith("silent; no GPU read: no NVML")
+
+
+@pytest.mark.parametrize(
+    ("state", "out", "said"),
+    [
+        ("healthy", [3], " 1 of 8 GPUs excluded "),
+        ("suspect", [0, 3], " suspect, 2 of 8 GPUs excluded "),
+        ("excluded", list(range(8)), " excluded "),
+        ("healthy", [], " healthy "),
+    ],
+)
+def test_a_node_that_is_out_for_the_sake_of_a_gpu_says_so(
+    api: FakeApi, capsys: pytest.CaptureFixture[str], state: str, out: list[int], said: str
+) -> None:
+    gpus = [
+        {
+            "gpu_uuid": f"GPU-{n}",
+            "index": n,
+            "state": "healthy",
+            "usable": "no" if n in out else "yes",
+        }
+        for n in range(8)
+    ]
+    node = NODE | {"state": state, "usable": "no" if out else "yes", "gpus": gpus}
+    answer(api, "/v1/nodes", node)
+    assert run(["nodes"]) == ExitCode.DONE
+    table = capsys.readouterr().out
+    assert said in table
+    assert ("GPUs excluded" in table) is ("GPUs excluded" in said)
+    assert run(["nodes", "--json"]) == ExitCode.DONE
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["state"], shown["usable"]) == (state, node["usable"])
 
 
 def test_no_node_is_said(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +206,7 @@ def test_acting_on_incidents_and_decisions(
         ("decisions", "approve", "dec-1"): "/v1/decisions/dec-1/approve",
         ("repair", GPU): f"/v1/gpus/{GPU}/repair",
         ("repair", "gpu-0001"): "/v1/nodes/gpu-0001/repair",
+        ("nodes", "retire", "gpu-0001"): "/v1/nodes/gpu-0001/retire",
     }
     for words, path in paths.items():
         api.answers["POST", path] = {}
@@ -245,6 +309,17 @@ def test_options_before_the_command_win(
     assert run(["--url", "nonsense", "nodes"]) == ExitCode.USAGE
 
 
+def test_key_that_no_header_can_carry_is_told_with_its_mend(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUWARDEN_KEY", "gw_…")
+    assert run(["nodes"]) == ExitCode.USAGE
+    fault, mend = capsys.readouterr().err.splitlines()
+    assert fault.startswith("gpuwarden: GPUWARDEN_KEY: character 4 of the key is … (U+2026)")
+    assert "gpuwarden keys create" in mend
+    assert api.requests == []
+
+
 def test_every_no_says_its_mend(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     api.problems["POST", "/v1/decisions/dec-1/revoke"] = Problem(
         type="urn:x",
@@ -258,6 +333,42 @@ def test_every_no_says_its_mend(api: FakeApi, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == (
         "gpuwarden: dec-1 is over [409 not_in_force]\n  mend: see decisions list\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code", "mend"),
+    [
+        (["nodes"], 401, "no_valid_key", "set GPUWARDEN_KEY or GPUWARDEN_KEY_FILE"),
+        (["decisions", "revoke", "dec-1", "--reason", "x"], 404, "not_found", "decisions list"),
+        (["decisions", "revoke", "dec-1", "--reason", "x"], 409, "not_live", "decisions list"),
+        (["incidents", "acknowledge", "i", "--reason", "x"], 409, "wrong_phase", "incidents list"),
+        (["repair", GPU, "--reason", "x"], 404, "not_found", "nodes --json"),
+        (["keys", "delete", "k1"], 404, "not_found", "keys list"),
+    ],
+)
+def test_a_mend_speaks_of_commands_not_of_http(
+    api: FakeApi,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    status: int,
+    code: str,
+    mend: str,
+) -> None:
+    sent = "Send `Authorization: Bearer gw_…`. See GET /v1/decisions?phase=live. Read it again."
+    said = Problem(type="urn:x", title="No", status=status, code=code, detail="no", mend=sent)
+    for route in (
+        ("GET", "/v1/nodes"),
+        ("POST", "/v1/decisions/dec-1/revoke"),
+        ("POST", "/v1/incidents/i/acknowledge"),
+        ("POST", f"/v1/gpus/{GPU}/repair"),
+        ("DELETE", "/v1/keys/k1"),
+    ):
+        api.problems[route] = said
+    assert run(words) == ExitCode.REFUSED
+    shown = capsys.readouterr().err
+    assert mend in shown
+    assert "Bearer" not in shown
+    assert "/v1/" not in shown
 
 
 def test_wrong_usage_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:

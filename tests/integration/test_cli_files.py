@@ -51,7 +51,13 @@ def test_scan_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run(["kernel-log", "scan", str(file)]) == ExitCode.DONE
     out = capsys.readouterr().out
     assert "xid 79" in out
-    assert out.endswith("xid 1\n")
+    *_, counts, undated = out.splitlines()
+    assert counts == "xid 1"
+    assert undated.startswith("1 without a time: a stamp without year or zone is dated with --year")
+    assert "--timezone" in undated
+    dated = ["--year", "2026", "--timezone", "UTC"]
+    assert run(["kernel-log", "scan", str(file), *dated]) == ExitCode.DONE
+    assert capsys.readouterr().out.endswith("xid 1\n")
     file.write_bytes(b"all well\n")
     assert run(["kernel-log", "scan", str(file)]) == ExitCode.DONE
     assert capsys.readouterr().out == "no line that speaks of a fault\n"
@@ -101,6 +107,7 @@ def test_inject_writes_what_the_scan_reads(
     file = tmp_path / "kern.log"
     assert run(["inject", "off-bus", "--pci", "9b:00.0", "--to", str(file)]) == ExitCode.DONE
     assert run(["inject", "xid-95", "--to", str(file)]) == ExitCode.DONE
+    assert run(["inject", "nic-down", "--to", str(file)]) == ExitCode.DONE
     capsys.readouterr()
     assert run(["kernel-log", "scan", str(file), "--json"]) == ExitCode.DONE
     rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
@@ -108,6 +115,7 @@ def test_inject_writes_what_the_scan_reads(
         ("xid", 79, "0000:9b:00.0"),
         ("gpu_lost", None, "0000:9b:00.0"),
         ("xid", 95, "0000:3b:00.0"),
+        ("nic_link", None, "0000:18:00.0"),
     ]
     assert all(row["observed_at"] for row in rows)
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,6 +32,17 @@ def test_the_page_needs_no_key_and_nothing_from_elsewhere(server: Running) -> No
     addresses = re.findall(r'(?:src|href)="([^"]*)"', page.text)
     assert [a for a in addresses if not a.startswith("data:")] == []
     assert "https://" not in page.text
+
+
+def test_the_list_of_routes_needs_nothing_from_elsewhere(server: Running) -> None:
+    with server.client(None) as client:
+        page = client.get("/docs")
+        assert client.get("/redoc").status_code == 404
+    assert page.status_code == 200
+    assert "://" not in page.text, "Swagger UI comes from a CDN"
+    assert "script-src 'none'" in page.headers["content-security-policy"]
+    for path in server.admin.get("/openapi.json").json()["paths"]:
+        assert f"<code>{path}</code>" in page.text
 
 
 def test_its_policy_allows_exactly_its_own_style_and_script(server: Running) -> None:
@@ -62,6 +77,53 @@ def test_every_route_the_page_reads_is_there(server: Running) -> None:
     assert [path for path in asked if not any(_fits(_segments(path), k) for k in known)] == []
 
 
+NODE_JS = shutil.which("node")
+
+
+@pytest.mark.skipif(NODE_JS is None, reason="node (Debian: nodejs) runs the page's script")
+def test_a_gpu_is_drawn_out_where_its_node_is(server: Running) -> None:
+    page = server.admin.get("/").text
+    script = page[page.index("const STATES") : page.index("// ---- talking to the server")]
+    cases = [
+        ("excluded", False, "healthy", "no"),
+        ("in_repair", False, "suspect", "no"),
+        ("draining", False, "excluded", "no"),
+        ("healthy", False, "excluded", "no"),
+        ("healthy", False, "suspect", "yes"),
+        ("healthy", True, "healthy", "unknown"),
+    ]
+    asked = [
+        [{"state": node, "silent": silent}, {"state": gpu, "usable": usable}]
+        for node, silent, gpu, usable in cases
+    ]
+    shown = run_script(
+        f"const document = {{}};\n{script}\n"
+        f"const asked = {json.dumps(asked)};\n"
+        "console.log(JSON.stringify(asked.map(([node, gpu]) => shown_of(node, gpu))));"
+    )
+    assert [(one["state"], one["by_node"]) for one in shown] == [
+        ("excluded", True),
+        ("in_repair", True),
+        ("excluded", False),
+        ("excluded", False),
+        ("suspect", False),
+        ("unknown", False),
+    ]
+
+
+def run_script(text: str) -> Any:
+    assert NODE_JS is not None
+    done = subprocess.run(
+        [NODE_JS, "--input-type=module", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
 def _segments(path: str) -> list[str]:
     return path.split("/")
 
@@ -73,5 +135,6 @@ def _fits(one: list[str], other: list[str]) -> bool:
 
 def test_what_the_page_shows_is_what_the_routes_answer(server: Running) -> None:
     fleet = get(server, "/v1/fleet")
-    assert {"mode", "epoch", "excluded", "caller"} <= fleet.keys()
+    assert {"mode", "epoch", "excluded_by_kind", "caller"} <= fleet.keys()
+    assert fleet["excluded_by_kind"] == {"node": 0, "gpu": 0}
     assert get(server, "/v1/incidents", phase="live") == {"items": [], "next_cursor": None}

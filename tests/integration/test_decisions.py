@@ -166,6 +166,7 @@ def test_people_without_the_role_change_nothing(server: Running, node: Feeder) -
         f"/v1/decisions/{decision['id']}/revoke",
         f"/v1/gpus/{gpu_of(node, 5)}/repair",
         f"/v1/nodes/{node.node_id}/repair",
+        f"/v1/nodes/{node.node_id}/retire",
     )
     for role in ("reader", "runtime"):
         with server.client(server.mint(role)) as client:
@@ -183,6 +184,7 @@ def test_people_without_the_role_change_nothing(server: Running, node: Feeder) -
         ("/v1/incidents/inc-none/acknowledge", 404),
         ("/v1/gpus/GPU-none/repair", 404),
         ("/v1/nodes/none/repair", 404),
+        ("/v1/nodes/none/retire", 404),
     ],
 )
 def test_what_is_not_there_is_said_with_the_mend(server: Running, path: str, status: int) -> None:
@@ -221,6 +223,22 @@ def test_advice_waits_for_a_person(tmp_path: Path) -> None:
         wait_sweeps(server)
         (entry,) = exclusions_of(server)["exclusions"]
         assert (entry["decided_by"], entry["decision_id"]) == ("operator:bo", decision["id"])
+        node.close()
+
+
+def test_in_observe_mode_nothing_can_be_approved(tmp_path: Path) -> None:
+    with running_server(quick_settings(tmp_path, Mode.OBSERVE)) as server:
+        node = introduced(server, "observed")
+        node.events(xid_event(79, SLOTS[0]))
+        decision = decided(server, node, "proposed")
+        refused = say(server, f"/v1/decisions/{decision['id']}/approve")
+        problem = refused.json()
+        assert (refused.status_code, problem["code"]) == (409, "observe_mode")
+        assert 'mode = "advise"' in problem["mend"] and "'default'" in problem["mend"]
+        wait_sweeps(server)
+        assert exclusions_of(server)["exclusions"] == []
+        assert decided(server, node, "proposed")["id"] == decision["id"]
+        say(server, f"/v1/decisions/{decision['id']}/revoke").raise_for_status()
         node.close()
 
 

@@ -129,9 +129,23 @@ def test_the_same_event_again_is_one_incident_and_one_decision(
     assert len(get(server, "/v1/decisions", node=node.node_id)["items"]) == 1
 
 
-def test_while_more_events_follow_nothing_is_decided(server: Running, node: Feeder) -> None:
+def test_a_lone_79_excludes_at_once_though_more_events_follow(
+    server: Running, node: Feeder
+) -> None:
+    with reading_feed(server) as feed:
+        node.events(xid_event(79, slot(4)), xid_event(48, slot(3)), more_events=True)
+        feed.wait_added(gpu_of(node, 4))
+        wait_sweeps(server, 8)  # the 48 would have settled twice over
+        assert gpu_of(node, 3) not in feed.added()
+        node.events(make_event(text="the end"))
+        feed.wait_added(gpu_of(node, 3))
+
+
+def test_while_more_events_follow_a_late_one_nothing_is_decided(
+    server: Running, node: Feeder
+) -> None:
     gpu = gpu_of(node, 5)
-    node.events(xid_event(79, slot(5)), more_events=True)
+    node.events(xid_event(79, slot(5)), more_events=True, late=True)
     wait_until(lambda: get(server, "/v1/incidents", node=node.node_id)["items"], "an incident")
     wait_sweeps(server)
     assert state_of(server, gpu) == "healthy"
@@ -142,7 +156,7 @@ def test_while_more_events_follow_nothing_is_decided(server: Running, node: Feed
 def test_a_held_node_is_judged_when_a_batch_without_events_ends_the_hold(
     server: Running, node: Feeder
 ) -> None:
-    node.events(xid_event(79, slot(6)), more_events=True)
+    node.events(xid_event(79, slot(6)), more_events=True, late=True)
     wait_sweeps(server, 2)
     assert state_of(server, gpu_of(node, 6)) == "healthy"
     node.events()
@@ -232,6 +246,24 @@ def test_a_repair_ends_with_a_passed_check_and_probation(server: Running, node: 
     node.events(xid_event(79, slot(0), observed_at=1.0))
     wait_sweeps(server)
     assert state_of(server, gpu) == "healthy", "a fault from before the check is history"
+
+
+def test_a_revoke_ends_the_repair_of_what_it_acquits(server: Running, node: Feeder) -> None:
+    gpu = gpu_of(node, 0)
+    node.events(xid_event(79, slot(0)))
+    wait_until(lambda: state_of(server, gpu) == "excluded", "excluded")
+    repair = f"/v1/gpus/{gpu}/repair"
+    server.admin.post(repair, json={"reason": "swap the board"}).raise_for_status()
+    wait_sweeps(server)
+    assert state_of(server, gpu) == "in_repair"
+    (decision,) = [e for e in exclusions_of(server)["exclusions"] if e["gpu_uuid"] == gpu]
+    revoke = f"/v1/decisions/{decision['decision_id']}/revoke"
+    server.admin.post(revoke, json={"reason": "board was sound"}).raise_for_status()
+    shown = get(server, f"/v1/gpus/{gpu}")
+    assert (shown["state"], shown["usable"]) == ("healthy", "yes")
+    node.events(xid_event(95, slot(0)))
+    wait_until(lambda: state_of(server, gpu) == "excluded", "excluded for another fault")
+    server.admin.post(repair, json={"reason": "swap it after all"}).raise_for_status()
 
 
 def check(kind: EventKind, gpu: str) -> Event:

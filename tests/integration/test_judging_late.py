@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_fault_that_a_boot_follows_within_the_replay_excludes_nobody(
     server: Running, node: Feeder
 ) -> None:
     with reading_feed(server) as feed:
-        node.events(xid_event(79, SLOT), more_events=True)
+        node.events(xid_event(79, SLOT), more_events=True, late=True)
         node.boot_id = "boot-2"
         node.introduce(gpus_of(node))
         wait_until(lambda: incidents_of(server, node), "an incident")
@@ -229,3 +230,79 @@ def test_a_lost_spool_brings_the_same_ids_and_decides_nothing_twice(
     assert (len(incidents_of(server, node)), len(decisions_of(server, node))) == (1, 1)
     stored = get(server, "/v1/events", node=node.node_id)["items"]
     assert [one["id"] for one in stored].count(fault.id) == 1
+
+
+HOUR_S = 3600.0
+
+
+def must_exclude(server: Running, node: Feeder) -> None:
+    wait_until(lambda: gpu_of(node) in excluded(server), "a fault of now, whatever clocks said")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [HOUR_S, 1e300, -5.0, 0.0, float("nan"), float("inf"), "soon", True, [1.0]],
+    ids=["an_hour_ahead", "absurd", "negative", "zero", "nan", "inf", "word", "bool", "list"],
+)
+def test_a_wrong_time_of_boot_hides_no_fault(server: Running, node: Feeder, told: Any) -> None:
+    at = time.time() + told if told == HOUR_S else told
+    node.boot_id = "boot-2"
+    node.events(make_event(kind=EventKind.NODE_BOOT, attributes={"booted_at": at}))
+    node.events(xid_event(79, SLOT))
+    must_exclude(server, node)
+
+
+def test_a_time_of_boot_that_is_none_is_flagged(server: Running, node: Feeder) -> None:
+    before = server.figure("gpuwarden_ingest_event_flags_total", flag="no_time")
+    node.events(make_event(kind=EventKind.NODE_BOOT, attributes={"booted_at": "soon"}))
+    assert server.figure("gpuwarden_ingest_event_flags_total", flag="no_time") == before + 1
+
+
+def test_a_check_while_the_clock_was_ahead_hides_no_fault_after_it(
+    server: Running, node: Feeder
+) -> None:
+    now = time.time()
+    node.events(about_gpu(EventKind.CHECK_PASSED, node, observed_at=now + HOUR_S))
+    node.events(xid_event(79, SLOT, observed_at=now))
+    must_exclude(server, node)
+
+
+def test_a_check_that_waited_while_the_clock_was_ahead_hides_no_fault_after_it(
+    server: Running, node: Feeder
+) -> None:
+    """No time here is ahead of the server's: only that batches come in order tells."""
+    now = time.time()
+    check = about_gpu(EventKind.CHECK_PASSED, node, observed_at=now - HOUR_S)
+    node.events(check, sent_at=now - HOUR_S)
+    node.events(xid_event(79, SLOT, observed_at=now - 2 * HOUR_S), sent_at=now - 2 * HOUR_S)
+    must_exclude(server, node)
+
+
+def test_a_check_ends_a_fault_that_was_told_while_the_clock_was_ahead(
+    server: Running, node: Feeder
+) -> None:
+    now = time.time()
+    node.events(xid_event(79, SLOT, observed_at=now + HOUR_S), sent_at=now + HOUR_S)
+    must_exclude(server, node)
+    node.events(about_gpu(EventKind.CHECK_PASSED, node, observed_at=now))
+    wait_until(lambda: gpu_of(node) not in excluded(server), "the check came after it")
+
+
+def test_marks_of_a_wrong_clock_hide_no_fault_after_a_restart(tmp_path: Path) -> None:
+    settings = quick_settings(tmp_path)
+    now = time.time()
+    with running_server(settings) as first:
+        node = Feeder(first, first.mint("agent", "node"), "node")
+        node.introduce(gpus_of(node))
+        boot = {"booted_at": now + HOUR_S}
+        node.events(
+            make_event(kind=EventKind.NODE_BOOT, observed_at=now + HOUR_S, attributes=boot),
+            about_gpu(EventKind.CHECK_PASSED, node, observed_at=now + HOUR_S),
+        )
+        node.events(xid_event(31, OTHER_SLOT))
+        wait_until(lambda: incidents_of(first, node), "judged")
+        node.close()
+    with running_server(settings) as second:
+        node.server, node.client = second, second.admin
+        node.events(xid_event(79, SLOT))
+        wait_until(lambda: gpu_of(node) in excluded(second), "a fault of now")

@@ -53,7 +53,7 @@ def rows(node: str, *kinds: EventKind, flags: str = "", names: str = "") -> list
 
 
 def found(connection: Connection) -> list[tuple[str, str]]:
-    return [(node, event.id) for node, event in read_standing_events(connection)]
+    return [(node, event.id) for node, event, _ in read_standing_events(connection)]
 
 
 def test_the_newest_boot_and_what_came_since_is_read_in_order(connection: Connection) -> None:

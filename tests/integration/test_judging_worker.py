@@ -18,9 +18,11 @@ from gpuwarden_server.decisions.feed import FeedChange
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.domain import EventFlag
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.repository import Arrived, insert_event
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.store.database import Database, connect_store
 from gpuwarden_server.store.versions import prepare_store
@@ -118,6 +120,7 @@ class Stage:
                 guarded=self.guarded,
                 directory=FleetDirectory(lambda node: True),
                 presences=HeardOf(),
+                refusals=RefusalBook(SystemClock()),
                 clock=SystemClock(),
                 policy=parse_policy("[defaults]\ncap = { max_percent = 100 }", Mode.ACT),
                 hub=self.hub,
@@ -125,7 +128,7 @@ class Stage:
                 facts=self.facts,
                 registry=self.registry,
                 sweep_interval_s=sweep_interval_s,
-                silent_after_s=3600.0,
+                patience=Patience(silent_after_s=3600.0, gone_after_s=7200.0),
                 stopping=asyncio.Event(),
             )
         )

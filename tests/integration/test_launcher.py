@@ -129,6 +129,16 @@ def test_wrong_usage(launcher: Launcher) -> None:
     assert (code, "'x'" in err) == (ExitCode.USAGE, True)
 
 
+def test_key_that_no_header_can_carry_is_a_wrong_setting_not_a_traceback(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUWARDEN_KEY", "gw_…")
+    code, out, err = launcher.run(*shell("echo started"))
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.startswith("gpuwarden-run: GPUWARDEN_KEY: character 4 of the key is … (U+2026)")
+    assert err.count("\n") == 1
+
+
 def test_excluded_place_is_refused_with_all_that_is_known(api: FakeApi, launcher: Launcher) -> None:
     api.exclude(GPU)
     code, out, err = launcher.run(*shell("echo started"))
@@ -144,6 +154,27 @@ def test_other_gpus_of_the_node_do_not_matter_where_gpus_are_named(
     assert launcher.run("--gpus", "3", *shell("exit 0"))[0] == ExitCode.REFUSED
     code, _, err = launcher.run("--gpus", "0,1", *shell("exit 0"))
     assert (code, "other GPUs" in err) == (0, True)
+
+
+def test_gpus_that_the_node_has_not_are_refused_with_what_it_has(
+    api: FakeApi, launcher: Launcher
+) -> None:
+    for _ in ("all well", "another GPU is excluded"):
+        code, out, err = launcher.run("--gpus", "0,99", *shell("echo started"))
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert "--gpus 99: node n1 has no such GPU" in err and "7 (GPU-00000007)" in err
+        api.exclude(GPU)
+    api.known_nodes.clear()
+    api.lift(GPU.key)
+    assert launcher.run("--gpus", "99", *shell("exit 3"))[0] == 3  # nothing is known
+
+
+def test_a_host_is_the_node_whatever_capitals_and_domain_its_name_has(
+    api: FakeApi, launcher: Launcher
+) -> None:
+    api.exclude(GPU)
+    code, _, err = launcher.run("--node", "N1.cluster", *shell("exit 0"))
+    assert (code, "XID 79" in err) == (ExitCode.REFUSED, True)
 
 
 def test_command_is_ended_when_its_place_becomes_excluded(api: FakeApi, launcher: Launcher) -> None:
@@ -279,6 +310,13 @@ def test_host_list_without_an_answer(alone: Launcher) -> None:
     assert not target.exists()
     assert alone.run(*lists)[0] == 0
     assert target.read_text() == "n1\nn2\n"
+    source.write_text("n1\n\nn[1-\n")
+    code, _, err = alone.run(*lists)
+    assert code == ExitCode.NO_INPUT
+    assert f"{source}: line 3: 'n[1-'" in err and "leaf[0-3,7]" in err
+    source.write_bytes(b"n1\n\xff\n")
+    code, _, err = alone.run(*lists)
+    assert (code, "line 2 is no UTF-8 text" in err) == (ExitCode.NO_INPUT, True)
     missing = ("--hosts-in", str(alone.folder / "none"), "--hosts-out", str(target))
     assert alone.run(*missing)[0] == ExitCode.NO_INPUT
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
@@ -87,6 +88,33 @@ def test_a_lost_group_fails_every_future(database: Database) -> None:
     blocker.close()
     assert insert(database, 2).result(10) == 2
     assert database.writer.alive
+
+
+def test_what_a_full_disk_fails_is_not_there_and_is_named(database: Database) -> None:
+    """SQLite rolls all back where it is full: what follows must not commit by itself."""
+
+    def fill(connection: Connection) -> None:
+        connection.execute(text("INSERT INTO wide VALUES (:x)"), {"x": "y" * 100_000})
+
+    def limit(connection: Connection) -> None:
+        connection.exec_driver_sql("CREATE TABLE wide (x TEXT)")
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}").scalar_one()
+
+    database.writer.call(limit)
+    hold = threading.Event()
+    held = database.writer.submit(lambda _: hold.wait(5))
+    writes: list[Future[Any]] = [
+        insert(database, 1),
+        database.writer.submit(fill),
+        insert(database, 2),
+    ]
+    hold.set()
+    errors = [write.exception(10) for write in writes]
+    assert held.done()
+    assert isinstance(errors[1], WriteFailed) and "disk is full" in str(errors[1])
+    assert count(database) == sum(error is None for error in errors)
+    assert insert(database, 3).result(10) == 3
 
 
 def _lower_patience(database: Database) -> None:

@@ -80,6 +80,41 @@ def test_a_fatal_xid_that_does_not_act_alone_excludes_only_after_settling() -> N
     assert fleet.excluded_names() == ["GPU-0-1"]
 
 
+@pytest.mark.parametrize("remap", [63, 64])
+def test_48_with_a_remap_drains_the_gpu_after_settling(remap: int) -> None:
+    fleet = Fleet()
+    fleet.line(0, xid_line(48, 1, "pid='<unknown>', name=<unknown>, DBE"))
+    fleet.now += 0.1
+    fleet.line(0, xid_line(remap, 1, "pid='<unknown>', name=<unknown>, Row Remapper"))
+    for _ in range(8):
+        fleet.sweep(5)
+    (exclusion,) = fleet.excluded()
+    assert (exclusion.rung, exclusion.entity) == (Rung.DRAIN, "GPU-0-1")
+    assert "drain, then reset" in exclusion.reason
+    assert fleet.record(gpu_ref(0, 1)).state is EntityState.DRAINING
+
+
+@pytest.mark.parametrize("code", [119, 46, 62])
+def test_a_driver_fault_on_all_gpus_of_a_node_is_advice_about_the_node(code: int) -> None:
+    fleet = Fleet()
+    for gpu in range(8):
+        fleet.line(0, xid_line(code, gpu, "Timeout after 6s of waiting for RPC response"))
+        fleet.now += 1
+    fleet.line(1, xid_line(code, 3, "Timeout after 6s of waiting for RPC response"))
+    for _ in range(20):
+        fleet.sweep(5)
+    assert fleet.excluded_names() == ["GPU-1-3"]  # alone on its node: its own
+    (advice,) = (d for d in fleet.decisions.values() if d.entity.node_id == "n0")
+    assert (advice.entity, advice.rung) == (node_ref(0), Rung.SUSPECT)
+    assert advice.fault_class is FaultClass.DRIVER
+    assert "on 8 of 8 GPUs" in advice.reasons[0]
+    fleet.line(0, xid_line(79, 5))  # what a GPU says of itself still acts
+    assert fleet.excluded_names() == ["GPU-0-5", "GPU-1-3"]
+    fleet.reboot(0)
+    fleet.sweep(600)
+    assert {incident.entity.node_id for incident in fleet.open()} == {"n1"}
+
+
 def test_uncontained_memory_error_evicts_and_the_entity_drains() -> None:
     fleet = Fleet()
     fleet.line(0, xid_line(95, 1, "Uncontained ECC error"))
@@ -218,6 +253,51 @@ def test_a_revoke_acquits_and_the_next_sweep_does_not_undo_it() -> None:
         assert fleet.excluded() == ()
     fleet.line(0, xid_line(79, 4))  # another class
     assert fleet.excluded_names() == [bad.key]
+
+
+def test_a_fault_of_another_class_seconds_after_a_revoke_decides() -> None:
+    """It belongs to the acquitted chain by its time, not by what the person has seen."""
+    fleet = Fleet()
+    bad = gpu_ref(0, 4)
+    fleet.line(0, xid_line(79, 4))
+    fleet.now += 3
+    fleet.revoke(bad)
+    fleet.now += 5
+    fleet.line(0, xid_line(79, 4))
+    assert fleet.excluded() == ()
+    fleet.line(0, xid_line(95, 4, "Uncontained ECC error"))
+    assert fleet.excluded_names() == [bad.key]
+    assert {incident.fault_class for incident in fleet.open()} == {
+        FaultClass.BUS,
+        FaultClass.MEMORY,
+    }
+
+
+def test_a_revoke_of_a_node_whose_gpus_are_not_read_covers_one_address() -> None:
+    fleet = Fleet(gpus=0)
+    node = node_ref(0)
+    fleet.line(0, xid_line(79, 4))
+    assert fleet.excluded_names() == [node.key]
+    fleet.revoke(node)
+    for _ in range(3):
+        fleet.now += 60
+        fleet.line(0, xid_line(79, 4))
+        fleet.sweep(60)
+        assert fleet.excluded() == (), "the address that a person has judged"
+    # Another device's trouble that decides nothing alone does not revive what was acquitted.
+    fleet.line(0, xid_line(167, 6))  # the same class
+    fleet.sweep(60)
+    (incident,) = fleet.open()
+    assert [item.detector for item in incident.evidence] == ["xid:79", "xid:167"]
+    assert fleet.excluded() == ()
+    fleet.line(0, xid_line(79, 5))
+    assert fleet.excluded_names() == [node.key]
+    assert pci_of(5) in fleet.excluded()[0].reason
+    fleet.revoke(node)
+    fleet.line(0, xid_line(79, 5))
+    fleet.line(0, xid_line(79, 4))
+    fleet.sweep(60)
+    assert fleet.excluded() == ()
 
 
 def test_an_acquittal_ends_after_24_h_and_covers_a_new_incident_of_the_same_class() -> None:

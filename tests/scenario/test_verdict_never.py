@@ -243,6 +243,32 @@ def test_ports_of_many_nodes_down_together_blame_the_fabric_and_exclude_nobody()
     assert {incident.fault_class for incident in fleet.open()} == {FaultClass.FABRIC}
 
 
+def test_ports_fall_together_by_the_time_that_passed_not_by_what_the_clocks_say() -> None:
+    """Six nodes on one leaf switch, their clocks 100 s apart: all six were excluded for it."""
+    fleet = Fleet(nodes=6)
+    ports = [EntityRef(EntityKind.NIC, f"n{n}/mlx5_0/1", f"n{n}") for n in range(6)]
+    for step in range(30):
+        fleet.now += 5
+        for n, port in enumerate(ports):
+            fleet.tell([port], at=fleet.now - 100 * n, nic_port_state=1.0 if step > 3 else 4.0)
+        fleet.sweep()
+    assert fleet.excluded() == ()
+    assert {incident.fault_class for incident in fleet.open()} == {FaultClass.FABRIC}
+
+
+def test_clocks_that_are_off_do_not_make_one_fault_of_many() -> None:
+    """Five ports fall 100 s after each other; by their nodes' clocks it is the same moment."""
+    fleet = Fleet(nodes=5)
+    ports = [EntityRef(EntityKind.NIC, f"n{n}/mlx5_0/1", f"n{n}") for n in range(5)]
+    for step in range(120):
+        fleet.now += 5
+        for n, port in enumerate(ports):
+            state = 1.0 if step > 4 + 20 * n else 4.0
+            fleet.tell([port], at=fleet.now - 100 * n, nic_port_state=state)
+        fleet.sweep()
+    assert fleet.excluded_names() == [f"n{n}" for n in range(5)]
+
+
 def test_when_all_gpus_are_warm_together_no_gpu_is_blamed_and_a_hot_one_is() -> None:
     fleet = Fleet()
     hot = gpu_ref(2, 5)

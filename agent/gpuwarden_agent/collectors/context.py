@@ -36,6 +36,7 @@ class CollectorContext:
         started_at: Epoch seconds of the agent's start.
         positions: Where followers keep how far they have read.
         nvml_probe: Shared by the NVML collector and follower; None where NVML is off.
+        keeps_state: False where nothing may be remembered, as in a single look.
         gpus: The node's GPUs as known now, whichever collector found them.
         conditions: Where a collector tells own trouble of its parts.
         verdict: What the server said last about this node, None before it said anything.
@@ -47,6 +48,7 @@ class CollectorContext:
     started_at: float
     positions: PositionStore
     nvml_probe: NvmlProbe | None
+    keeps_state: bool = True
     gpus: Callable[[], Sequence[GpuIdentity]] = tuple
     conditions: Conditions = field(default_factory=Unheard)
     verdict: Callable[[], NodeVerdict | None] = lambda: None
@@ -55,16 +57,19 @@ class CollectorContext:
     @property
     def nvml_settings(self) -> NvmlSettings:
         """Settings of everything that reads NVML."""
-        return nvml_settings(self.settings, self.boot_id)
+        return nvml_settings(self.settings, self.boot_id, keeps_state=self.keeps_state)
 
 
-def nvml_settings(settings: AgentSettings, boot_id: str) -> NvmlSettings:
+def nvml_settings(
+    settings: AgentSettings, boot_id: str, *, keeps_state: bool = True
+) -> NvmlSettings:
     """The NVML part of the agent's settings."""
     return NvmlSettings(
         boot_id=boot_id,
         library_path=Path(settings.nvml_library) if settings.nvml_library else None,
         sys_root=settings.sys_root,
-        run_folder=settings.verdict_file.parent,
+        state_folder=settings.spool_folder,
+        keeps_state=keeps_state,
         gpus_expected=settings.gpus_expected,
         interval_s=settings.interval_s,
     )

@@ -46,6 +46,19 @@ class PositionStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """A standing condition that an operator should know of; told when it begins and when it ends.
+
+    Attributes:
+        reason: Short stable phrase.
+        mend: What the operator can do about it.
+    """
+
+    reason: str
+    mend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Harvest:
     """What one call of a collector brought.
 
@@ -53,11 +66,13 @@ class Harvest:
         rows: Readings by kind of entity.
         events: Facts found on the way (a GPU lost, a device gone).
         inventory: This collector's share (its own fields only), None where unchanged.
+        notices: All conditions that stand now, by what they are about.
     """
 
     rows: Mapping[EntityKind, Rows] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     inventory: Inventory | None = None
+    notices: Mapping[str, Notice] = field(default_factory=dict)
 
 
 class CollectorError(Exception):

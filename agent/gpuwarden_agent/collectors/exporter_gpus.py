@@ -6,11 +6,13 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.exporters.rules import GpuFacts
 from gpuwarden_agent.sources.nvidia_proc import read_gpu_addresses
+from gpuwarden_agent.sources.nvml_ledger import LedgerFile
 from gpuwarden_agent.sources.nvml_pci import PciBus
-from gpuwarden_agent.sources.nvml_seen import MostSeen
 from gpuwarden_agent.sources.pci_rails import PciRails
 from gpuwarden_wire.events import GpuIdentity, Inventory
 from gpuwarden_wire.readings import Reading, Unavailable
@@ -27,18 +29,19 @@ class ExporterGpus:
         self,
         bus: PciBus,
         rails: PciRails,
-        most_seen: MostSeen,
+        ledger: LedgerFile,
         expected: int | None,
         proc_root: Path,
     ) -> None:
         self._bus = bus
         self._rails = rails
-        self._most_seen = most_seen
-        self._expected = expected
+        self._file = ledger
+        self._ledger = ledger.read()
+        self._told = expected
         self._proc_root = proc_root
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuFacts] = {}
-        self._told: Inventory | None = None
+        self._inventory: Inventory | None = None
 
     @classmethod
     def of(cls, context: CollectorContext) -> ExporterGpus:
@@ -47,7 +50,10 @@ class ExporterGpus:
         return cls(
             PciBus(nvml.sys_root),
             PciRails(nvml.sys_root),
-            MostSeen(None if context.settings.nvml else nvml.run_folder, nvml.boot_id),
+            # where NVML is read, its collector writes the ledger
+            LedgerFile(
+                None if context.settings.nvml else nvml.state_folder, writable=nvml.keeps_state
+            ),
             nvml.gpus_expected,
             context.settings.proc_root,
         )
@@ -63,14 +69,28 @@ class ExporterGpus:
             on_pci = self._bus.count_gpus()
             counts = [len(self._gpus)]
             counts += [int(on_pci)] if isinstance(on_pci, float | int) else []
-            expected = self._expected or self._most_seen.most(max(counts))
+            expected = self._expected(max(counts))
             row: dict[str, Reading] = {
                 "node_gpus_on_pci": on_pci,
                 "node_gpus_expected": expected or Unavailable("none_seen_yet"),
             }
-            whole = Inventory(gpus=self._identities(), gpus_expected=expected or None)
-            changed, self._told = whole != self._told, whole
+            whole = Inventory(
+                gpus=self._identities(),
+                gpus_expected=expected or None,
+                gpus_expected_set=self._told is not None,
+                gpus_elsewhere=self._bus.away,
+            )
+            changed, self._inventory = whole != self._inventory, whole
             return row, whole if changed else None
+
+    def _expected(self, present: int) -> int:
+        """The most ever seen here, or what the operator says, without those of other drivers."""
+        away = self._bus.handed_over
+        most = max(self._ledger.most, present + away) if self._told is None else self._told
+        if most != self._ledger.most:
+            self._ledger = msgspec.structs.replace(self._ledger, most=most)
+            self._file.write(self._ledger)
+        return max(0, most - away)
 
     def _merge(self, gpus: Mapping[str, GpuFacts]) -> None:
         if any(not self._address(uuid, facts) for uuid, facts in gpus.items()):

@@ -287,7 +287,7 @@ def _attributes(line: KernelLine, found: KernelEvent) -> dict[str, Any]:
         "application_possible": found.application_possible or None,
         "acts_alone": found.acts_alone or None,
         "echo": found.echo or None,
-        "relayed": line.relayed or None,
+        "unproven": line.relayed or not found.proven or None,
         "uptime_s": found.uptime_s,
     }
     return {name: value for name, value in facts.items() if value is not None}

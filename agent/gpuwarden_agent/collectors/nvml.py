@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from threading import Event as StopFlag
 
-from gpuwarden_agent.collectors.contract import CollectorError, Emit, Harvest
+from gpuwarden_agent.collectors.contract import CollectorError, Emit, Harvest, Notice
 from gpuwarden_agent.collectors.nvml_events import RepeatMerger, gpu_event, xid_event
 from gpuwarden_agent.collectors.nvml_gpus import Finding, GpuMemory, GpuRoll
+from gpuwarden_agent.collectors.nvml_memory import NodeMemory
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml import NvmlProbe, NvmlSettings, Poll, ProbeCondition, ProbeState
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer, Xid
+from gpuwarden_agent.sources.nvml_ledger import LedgerFile
 from gpuwarden_agent.sources.nvml_pci import PciBus
-from gpuwarden_agent.sources.nvml_seen import MostSeen
 from gpuwarden_agent.sources.pci_rails import PciRails
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.metrics import EntityKind
@@ -49,10 +50,12 @@ class NvmlCollector:
         self._settings = settings
         self._clock = clock
         self._counter = counter
-        self._roll = GpuRoll()
+        ledger = LedgerFile(settings.state_folder, writable=settings.keeps_state)
+        self._memory = NodeMemory(ledger, settings.boot_id, settings.gpus_expected)
+        self._roll = GpuRoll(self._memory.recall)
         self._pci = PciBus(settings.sys_root)
         self._rails = PciRails(settings.sys_root)
-        self._most_seen = MostSeen(settings.run_folder, settings.boot_id)
+        self._first_answer = True
         self._visible: int | None = None
         self._visible_at = 0.0
         self._driver_version = ""
@@ -83,6 +86,7 @@ class NvmlCollector:
                 ("nvml_child_stopped", "nvml_child_silent", "nvml_child_exited"): own trouble, says
                 nothing about a GPU. A node without any GPU on its bus is no trouble.
         """
+        self._memory.keep(self._roll.gpus.values(), told=True)
         poll = self._probe.poll()
         on_pci = self._pci.count_gpus()
         self._raise_own_trouble(poll, on_pci)
@@ -96,14 +100,19 @@ class NvmlCollector:
             "node_gpus_expected": Unavailable("none_seen_yet") if expected is None else expected,
             "node_nvml_call_age_seconds": poll.condition.call_age_s,
         }
+        self._memory.keep(self._roll.gpus.values(), told=False)
         return Harvest(
             rows={EntityKind.GPU: self._gpu_rows(poll), EntityKind.NODE: {"": node_row}},
             events=tuple(events),
             inventory=self._changed_inventory(expected) if poll.answer is not None else None,
+            notices={
+                f"GPU {pci}": _elsewhere(driver) for pci, driver in self._pci.elsewhere.items()
+            },
         )
 
     def close(self) -> None:
-        """Ask the child to end."""
+        """Write down what was told and ask the child to end."""
+        self._memory.keep(self._roll.gpus.values(), told=True)
         self._probe.close()
         self._pci.close()
 
@@ -115,8 +124,7 @@ class NvmlCollector:
         condition = poll.condition
         match condition.state:
             case ProbeState.UNAVAILABLE:
-                bare = on_pci == 0 and not self._settings.gpus_expected and not self._roll.gpus
-                if not bare:
+                if on_pci != 0 or self._memory.expected(0, self._pci.handed_over):
                     raise CollectorError(condition.reason, condition.mend)
             case ProbeState.STOPPED | ProbeState.EXITED:
                 if poll.answer is None:
@@ -133,7 +141,11 @@ class NvmlCollector:
         lost = sum(gpu.code in codes.LOST for gpu in answer.gpus)
         self._visible, self._visible_at = max(0, answer.count - max(closed, lost)), clock
         self._driver_version = answer.driver_version
-        found = self._roll.note(answer.gpus, clock)
+        self._memory.recognise(answer.gpus)
+        if self._first_answer:
+            self._first_answer = False
+            self._roll.gpus = {gpu.last.uuid: gpu for gpu in self._memory.of_this_boot(clock)}
+        found = self._roll.note(answer.gpus, clock, self._pci.elsewhere)
         self._renew_where_due(clock)
         return [self._gpu_event(gpu, finding, now) for gpu, finding in found]
 
@@ -200,22 +212,25 @@ class NvmlCollector:
         )
 
     def _expected(self, on_pci: Reading) -> int | None:
-        if self._settings.gpus_expected is not None:
-            return self._settings.gpus_expected
         counts = [int(n) for n in (self._visible, on_pci) if isinstance(n, float | int)]
-        most = self._most_seen.most(max(counts, default=0))
-        return most if most or counts else None
+        expected = self._memory.expected(max(counts, default=0), self._pci.handed_over)
+        return expected if expected or counts else None
 
     def _changed_inventory(self, expected: int | None) -> Inventory | None:
         """All GPUs of this boot: a lost one stays the node's until another sits in its slot."""
         answers = sorted((gpu.last for gpu in self._roll.gpus.values()), key=_slot)
+        away = self._pci.away
         rails = self._rails.nearest(gpu.pci_bus_id for gpu in answers)
-        facts = (expected, self._driver_version, tuple(map(_facts, answers)), rails)
+        facts = (expected, away, self._driver_version, tuple(map(_facts, answers)), rails)
         if facts == self._inventory_facts:
             return None
         self._inventory_facts = facts
-        gpus = tuple(self._identity(gpu, rails[gpu.pci_bus_id]) for gpu in answers)
-        return Inventory(gpus=gpus, gpus_expected=expected)
+        return Inventory(
+            gpus=tuple(self._identity(gpu, rails[gpu.pci_bus_id]) for gpu in answers),
+            gpus_expected=expected,
+            gpus_expected_set=self._settings.gpus_expected is not None,
+            gpus_elsewhere=away,
+        )
 
     def _identity(self, gpu: GpuAnswer, nics: tuple[str, ...]) -> GpuIdentity:
         return GpuIdentity(
@@ -228,6 +243,14 @@ class NvmlCollector:
             vbios_version=gpu.vbios_version,
             nics=nics,
         )
+
+
+def _elsewhere(driver: str) -> Notice:
+    return Notice(
+        f"bound to {driver}",
+        "It is not lost, and not this node's either: no reading, no verdict. "
+        "Bind it to nvidia to have it back.",
+    )
 
 
 def _slot(gpu: GpuAnswer) -> str:

@@ -37,6 +37,9 @@ def gpu_event(gpu: GpuMemory, finding: Finding, now: float, boot_id: str, counte
         case Finding.BACK:
             kind, severity = EventKind.GPU_BACK, "info"
             text, attributes = "the GPU answers again", {}
+        case Finding.HANDED_OVER:
+            kind, severity = EventKind.GPU_BACK, "info"
+            text, attributes = "the GPU is not lost: it is bound to another driver", {}
         case Finding.CHECKED:
             kind, severity = EventKind.CHECK_PASSED, "info"
             former = ", ".join(gpu.cleared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -33,7 +33,8 @@ class Finding(StrEnum):
     """What a probe says about a GPU, compared with the probes before it."""
 
     MISSING = "missing"  # lost or gone, at one of the probes that speak
-    BACK = "back"  # was missing, answers again
+    BACK = "back"  # was told missing, answers again
+    HANDED_OVER = "handed_over"  # was told missing, is bound to another driver
     CHECKED = "checked"  # was in trouble, read clean often enough
 
 
@@ -48,6 +49,7 @@ class GpuMemory:
         missed_probes: Probes in a row at which it was lost or gone.
         missed_since: Monotonic seconds of the first of them.
         missed_reason: NVML's reason at the latest of them.
+        told_missing: A loss was told and has not been taken back, be it by an earlier run.
         trouble: Trouble that has not been followed by a passed check.
         cleared: Trouble that the latest passed check ended.
         clean_probes: Clean probes in a row since the trouble ended.
@@ -59,6 +61,7 @@ class GpuMemory:
     missed_probes: int = 0
     missed_since: float = 0.0
     missed_reason: str = ""
+    told_missing: bool = False
     trouble: set[Trouble] = field(default_factory=set)
     cleared: tuple[Trouble, ...] = ()
     clean_probes: int = 0
@@ -80,8 +83,9 @@ class GpuMemory:
             self.row = self._unavailable(codes.reason_of(answer.code))
             self.clean_probes = 0
             return []
-        findings = [Finding.BACK] if self.missed_probes else []
+        findings = [Finding.BACK] if self.told_missing else []
         self.last, self.read_at, self.missed_probes = answer, clock, 0
+        self.told_missing = False
         self.row = _present_row(answer)
         return findings + self._note_trouble()
 
@@ -107,7 +111,10 @@ class GpuMemory:
         self.read_at = clock
         self.row = self._unavailable(self.missed_reason)
         self.row["gpu_present"] = 0.0
-        return [Finding.MISSING] if self.missed_probes <= PROBES_THAT_SPEAK else []
+        if self.missed_probes > PROBES_THAT_SPEAK:
+            return []
+        self.told_missing = True
+        return [Finding.MISSING]
 
     def _unavailable(self, reason: str) -> dict[str, Reading]:
         unsupported = {name for name, value in self.row.items() if isinstance(value, NotSupported)}
@@ -147,24 +154,41 @@ def _reads_clean(row: Mapping[str, Reading]) -> bool:
     return quiet and not any(isinstance(reading, Unavailable) for reading in row.values())
 
 
+Meet = Callable[[GpuAnswer, float], GpuMemory]
+"""What is known of a GPU at its first answer (monotonic seconds)."""
+
+
 class GpuRoll:
-    """Every GPU that this agent has seen since it started, by UUID."""
+    """Every GPU that is this node's, by UUID.
 
-    def __init__(self) -> None:
+    Args:
+        meet: Makes the memory of a GPU that answers for the first time.
+    """
+
+    def __init__(self, meet: Meet = lambda answer, _: GpuMemory(answer)) -> None:
         self.gpus: dict[str, GpuMemory] = {}
+        self._meet = meet
 
-    def note(self, answers: Iterable[GpuAnswer], clock: float) -> list[tuple[GpuMemory, Finding]]:
+    def note(
+        self, answers: Iterable[GpuAnswer], clock: float, elsewhere: Container[str] = ()
+    ) -> list[tuple[GpuMemory, Finding]]:
         """Take one poll; a known GPU that the poll does not mention is gone.
 
         Args:
             answers: GPUs of the poll.
             clock: Monotonic seconds.
+            elsewhere: PCI addresses bound to another driver: not answering is no loss there.
         """
-        by_uuid = {answer.uuid: answer for answer in answers}
+        by_uuid = {
+            answer.uuid: answer
+            for answer in answers
+            if answer.code == codes.SUCCESS or answer.pci_bus_id not in elsewhere
+        }
         for uuid, answer in by_uuid.items():
-            self.gpus.setdefault(uuid, GpuMemory(answer))
+            if uuid not in self.gpus:
+                self.gpus[uuid] = self._meet(answer, clock)
         self._forget_replaced(by_uuid)
-        found: list[tuple[GpuMemory, Finding]] = []
+        found = self._let_go(by_uuid, elsewhere)
         for uuid, gpu in self.gpus.items():
             answer = by_uuid.get(uuid) or GpuAnswer(
                 uuid=uuid,
@@ -174,6 +198,18 @@ class GpuRoll:
             )
             found += [(gpu, finding) for finding in gpu.note(answer, clock)]
         return found
+
+    def _let_go(
+        self, by_uuid: Container[str], elsewhere: Container[str]
+    ) -> list[tuple[GpuMemory, Finding]]:
+        gone = [
+            gpu
+            for uuid, gpu in self.gpus.items()
+            if uuid not in by_uuid and gpu.last.pci_bus_id in elsewhere
+        ]
+        for gpu in gone:
+            del self.gpus[gpu.last.uuid]
+        return [(gpu, Finding.HANDED_OVER) for gpu in gone if gpu.told_missing]
 
     def _forget_replaced(self, by_uuid: Mapping[str, GpuAnswer]) -> None:
         """A GPU in whose slot another one answers was taken out, not lost."""

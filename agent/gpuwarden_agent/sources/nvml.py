@@ -24,9 +24,11 @@ class NvmlSettings:
         boot_id: Kernel's boot id; part of every event id.
         library_path: libnvidia-ml.so.1 to load; None leaves the search to the dynamic linker.
         sys_root: Where sysfs is mounted.
-        run_folder: Folder that does not outlive the boot (/run/gpuwarden), where the highest number
-            of GPUs seen is remembered across restarts of the agent; None remembers in memory only.
-        gpus_expected: GPUs this node must have; None takes the most seen since boot.
+        state_folder: Folder that outlives reboots, where the GPUs ever seen and the trouble told of
+            them are remembered; None remembers in memory only.
+        keeps_state: False reads what is remembered there and writes nothing.
+        gpus_expected: GPUs built into this node, those bound to another driver included; None takes
+            the most ever seen.
         interval_s: Seconds between polls.
         call_deadline_s: Seconds that one poll of all GPUs may take before its readings count as
             stale. A poll of 8 GPUs takes tens of milliseconds; 10 s is the cycle limit that
@@ -45,7 +47,8 @@ class NvmlSettings:
     boot_id: str
     library_path: Path | None = None
     sys_root: Path = Path("/sys")
-    run_folder: Path | None = None
+    state_folder: Path | None = None
+    keeps_state: bool = True
     gpus_expected: int | None = None
     interval_s: float = 5.0
     call_deadline_s: float = 10.0

@@ -10,6 +10,9 @@ from gpuwarden_wire.readings import Reading, Unavailable
 
 _NVIDIA = "0x10de"
 _GPU_CLASSES = ("0x0302", "0x0300")  # PCI class codes: 3D controller, VGA controller
+_OURS = "nvidia"
+_FOR_GRAPHICS = frozenset({"nouveau", "nova_core"})
+"""Drivers that take a GPU by mistake: it is not lost, but it is missed."""
 
 
 class PciBus:
@@ -25,11 +28,25 @@ class PciBus:
         self._devices = sys_root / "bus/pci/devices"
         self._files = CounterFiles()
         self._is_gpu: dict[str, bool] = {}
+        self.elsewhere: dict[str, str] = {}
+        """At the last count: driver by address of GPUs that another driver than nvidia holds."""
+
+    @property
+    def away(self) -> tuple[str, ...]:
+        """At the last count: addresses of GPUs given away on purpose (vfio-pci and the like)."""
+        held = self.elsewhere.items()
+        return tuple(sorted(name for name, driver in held if driver not in _FOR_GRAPHICS))
+
+    @property
+    def handed_over(self) -> int:
+        """How many they are."""
+        return len(self.away)
 
     def count_gpus(self) -> Reading:
         """GPUs on the bus; Unavailable where sysfs shows no PCI bus.
 
-        A GPU bound to vfio-pci was handed to a virtual machine and is not this node's.
+        A GPU bound to vfio-pci was handed to a virtual machine and is not this node's. One without
+        any driver is: its probe may have failed.
         """
         try:
             present = [path.name for path in self._devices.iterdir()]
@@ -43,8 +60,9 @@ class PciBus:
         self._is_gpu = {
             name: former[name] if name in former else self._looks_like_gpu(name) for name in present
         }
-        gpus = [name for name, is_gpu in self._is_gpu.items() if is_gpu]
-        return float(sum(self._driver(name) != "vfio-pci" for name in gpus))
+        drivers = {name: self._driver(name) for name, is_gpu in self._is_gpu.items() if is_gpu}
+        self.elsewhere = {name: held for name, held in drivers.items() if held not in ("", _OURS)}
+        return float(len(drivers) - self.handed_over)
 
     def error_totals(self, pci_bus_id: str) -> dict[str, Reading]:
         """PCIe errors that a GPU counted of itself, by metric; works while NVML does not."""
@@ -60,6 +78,8 @@ class PciBus:
 
     def _looks_like_gpu(self, name: str) -> bool:
         device = self._devices / name
+        if (device / "physfn").exists():  # a virtual function of a GPU that counts itself
+            return False
         return _read_word(device / "vendor") == _NVIDIA and _read_word(device / "class").startswith(
             _GPU_CLASSES
         )

@@ -165,7 +165,9 @@ class NvmlProbeProcess:
             if child is None or child.ended:
                 return ""
             condition = self._condition_of(child)
-            doing = f"in {condition.call} for {condition.call_age_s:.0f} s" if condition.call else ""
+            doing = (
+                f"in {condition.call} for {condition.call_age_s:.0f} s" if condition.call else ""
+            )
             return f"NVML child {child.process.pid} {doing or 'is about to end'}"
 
     # Everything below runs with the lock held, `_follow` and `_take` excepted.

@@ -22,6 +22,8 @@ MEMORY_CAP_BYTES = 16 * 1024 * 1024
 """Most bytes kept in memory while the disk takes nothing: about two hours of a full node."""
 
 _EVENTS_A_BATCH = 500
+LATE_S = 60.0
+"""Events that waited longer may have been answered meanwhile: by a reset, a passed check."""
 _IN_ORDER = 4
 """Unsent telemetry up to this many batches goes in order; beyond, the newest goes first."""
 
@@ -372,14 +374,24 @@ class Spool:
     def _outgoing(self, store: BatchStore, entry: Entry) -> Outgoing:
         seq = entry.seq or 0
         waiting = entry.stream is Stream.EVENTS and self._first(Stream.EVENTS, seq) is not None
+        sealed = _decoder.decode(entry.body)
         batch = msgspec.structs.replace(
-            _decoder.decode(entry.body),
+            sealed,
             spool_id=self.spool_id,
             seq=seq,
             more_events=waiting,
+            late=entry.stream is Stream.EVENTS and self._is_late(sealed),
             shed=self._declared(store, entry.stream, seq),
         )
         return Outgoing(entry.id, batch)
+
+    def _is_late(self, sealed: Batch) -> bool:
+        """Whether what ended the faults of a batch of events may wait behind it.
+
+        Told by this clock alone; where it was set back since, nothing is known of the wait.
+        """
+        waited_s = self._clock() - sealed.sent_at
+        return sealed.boot_id != self._origin.boot_id or not 0.0 <= waited_s <= LATE_S
 
     def _declared(self, store: BatchStore, stream: Stream, seq: int) -> tuple[ShedRange, ...]:
         if not self._has_shed:

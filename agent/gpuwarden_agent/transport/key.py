@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpuwarden_wire.keys import KEY_MEND, key_fault
+
 
 class KeyUnavailable(Exception):
     """There is no key to send; the message says why and names the mend."""
@@ -21,7 +23,8 @@ class KeySource:
         """The key.
 
         Raises:
-            KeyUnavailable: The file is missing, unreadable or empty, or no key was set.
+            KeyUnavailable: The file is missing, unreadable, empty or holds what cannot be a key,
+                or no key was set.
         """
         if self._file is None:
             if not self._key:
@@ -49,11 +52,14 @@ class KeySource:
 
 def _read_key(path: Path) -> str:
     try:
-        key = path.read_text(encoding="ascii").strip()
+        key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise KeyUnavailable(
             f"key file {path}: {error}. Write the key into it, readable for the agent"
         ) from error
-    if not key or any(character.isspace() for character in key):
-        raise KeyUnavailable(f"key file {path}: it should hold one key and nothing else")
+    if not key:
+        raise KeyUnavailable(f"key file {path} is empty: write the key of this node into it")
+    fault = key_fault(key)
+    if fault:
+        raise KeyUnavailable(f"key file {path}: {fault}: {KEY_MEND}, and nothing else")
     return key

@@ -98,9 +98,11 @@ class Sender:
         self._schemas_known: set[str] = set()
         self._turns = 0
         self._away_because = ""
+        self._told_accepted = False
         self._wake = threading.Condition()
         self._news: set[Stream] = set()
         self._stopping = False
+        self._tried_with = self._credentials()
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(self) -> None:
@@ -152,6 +154,7 @@ class Sender:
 
     def _step(self) -> _Pause | None:
         """Send one batch; None where the next may follow at once."""
+        self._tried_with = self._credentials()
         try:
             key = self._key.current()
             self._renew_certificates()
@@ -240,12 +243,19 @@ class Sender:
         self._spool.trim(batch.stream, acknowledgement.durable_seq)
         self._turns = 0
         self._backoff.reset()
-        if self._away_because:
-            _log.info("server_takes_batches_again", url=self._connection.url)
-            self._away_because = ""
+        self._tell_accepted()
         self.tally.note_acknowledged(self._clock())
         self._on_acknowledgement(acknowledgement)
         return None
+
+    def _tell_accepted(self) -> None:
+        """Say once that all is well: address, key and node are right; then on each recovery."""
+        if not self._told_accepted:
+            _log.info("server_takes_batches", url=self._connection.url)
+        elif self._away_because:
+            _log.info("server_takes_batches_again", url=self._connection.url)
+        self._told_accepted = True
+        self._away_because = ""
 
     def _advance(self, batch: Batch, acknowledgement: Acknowledgement) -> None:
         reached = batch.seq
@@ -281,6 +291,8 @@ class Sender:
         batch = outgoing.batch
         path = self._rejected.keep(batch, reply, self._clock())
         self._spool.drop(outgoing)
+        code = reply.problem.code if reply.problem else ""
+        self.tally.note_refused(code or f"http_{reply.status_code}", self._clock())
         _log.error(
             "batch_refused",
             stream=batch.stream,
@@ -306,7 +318,7 @@ class Sender:
         self._away_because = because
         now = time.monotonic()
         pause = self._backoff.next_s(asked_s)
-        return _Pause(now + pause, now, events_may_cut, self._credentials())
+        return _Pause(now + pause, now, events_may_cut, self._tried_with)
 
     def _wait(self, pause: _Pause | None) -> None:
         if pause is None:

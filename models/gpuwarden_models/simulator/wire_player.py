@@ -124,13 +124,13 @@ class WirePlayer:
             True where everything was applied.
         """
         self._stop.set()
-        self._producer.join()
+        _join(self._producer)
         drained = self.wait_applied(drain_s)
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
         for thread in self._senders:
-            thread.join()
+            _join(thread)
         for link in self._links:
             link.close()
         return drained
@@ -276,3 +276,9 @@ class WirePlayer:
         self._replayed += acknowledgement.replayed
         self._acknowledged.update(event.id for event in batch.events)
         spool.acknowledge(batch, acknowledgement)
+
+
+def _join(thread: Thread) -> None:
+    """Wait for its end; a signal during `start` may have left it unstarted."""
+    if thread.ident is not None:
+        thread.join()

@@ -12,18 +12,23 @@ from gpuwarden_cli.session import open_client
 from gpuwarden_cli.why_page import print_why
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.errors import Refused
-from gpuwarden_runtime.records import NodeRecord, Why
+from gpuwarden_runtime.records import NodeRecord, Trouble, Why
 from gpuwarden_wire.acknowledgement import Usable
 
 Entity = Annotated[
     str, typer.Argument(help="GPU-UUID, NODE:INDEX (a GPU by its index), or a node's name.")
 ]
+_OUT_ITSELF = frozenset({"excluded", "draining", "in_repair"})
+"""States in which the node's GPUs are out for its own sake."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
     """Put the sub-commands into the app."""
-    app.command()(nodes)
+    group = typer.Typer(help="The nodes: list them, or take one out of the fleet.")
+    group.callback(invoke_without_command=True)(nodes)
+    group.command("retire")(retire)
+    app.add_typer(group, name="nodes")
     app.command()(why)
     app.command()(repair)
 
@@ -33,7 +38,9 @@ def nodes(
     as_json: AsJson = False,
     usable: Annotated[Usable | None, typer.Option(help="Only nodes with this verdict.")] = None,
 ) -> None:
-    """List the nodes with their verdict, GPUs and open incidents."""
+    """List the nodes with their verdict, GPUs and open incidents; or act on one."""
+    if context.invoked_subcommand is not None:
+        return
     with open_client(context) as client:
         found = [node for node in client.all_nodes() if usable in (None, node.usable)]
     if as_json:
@@ -41,6 +48,17 @@ def nodes(
         return
     columns = ("NODE", "POOL", "USABLE", "STATE", "GPUS", "INCIDENTS", "SEEN", "REMARK")
     print_table(columns, map(_node_row, found), "no node has reported yet")
+
+
+def retire(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="A node that is switched off for good.")],
+    reason: Annotated[str, typer.Option(help="Why, for the record.")],
+) -> None:
+    """Take a silent node out of the fleet: it counts nowhere, and its exclusions end."""
+    with open_client(context) as client:
+        client.retire_node(node, reason)
+    print(f"{node} is retired; it comes back by itself when its agent sends again")
 
 
 def why(
@@ -124,7 +142,7 @@ def _node_row(node: NodeRecord) -> tuple[str | int, ...]:
         node.node_id,
         node.pool,
         node.usable,
-        node.state,
+        _state(node),
         gpus,
         node.open_incidents,
         age(node.last_seen_at),
@@ -132,8 +150,29 @@ def _node_row(node: NodeRecord) -> tuple[str | int, ...]:
     )
 
 
+def _state(node: NodeRecord) -> str:
+    """The node's own state; beside it how many of its GPUs are why it may not be used."""
+    out = sum(gpu.usable is Usable.NO for gpu in node.gpus)
+    if not out or node.state in _OUT_ITSELF:
+        return node.state
+    excluded = f"{out} of {len(node.gpus)} GPUs excluded"
+    return excluded if node.state == "healthy" else f"{node.state}, {excluded}"
+
+
 def _remark(node: NodeRecord) -> str:
     remarks = ["silent"] if node.silent else []
     remarks += [f"GPU {gpu.index} {gpu.state}" for gpu in node.gpus if gpu.state != "healthy"]
-    remarks += [f"{trouble.source}: {trouble.reason}" for trouble in node.trouble]
+    if node.gpus_unread is not None:
+        remarks.append(f"no GPU read: {node.gpus_unread}")
+    remarks += [
+        _told(trouble)
+        for trouble in node.trouble
+        if (trouble.source, trouble.reason) != ("nvml", node.gpus_unread)
+    ]
     return "; ".join(remarks)
+
+
+def _told(trouble: Trouble) -> str:
+    since = "" if trouble.since is None else f" for {age(trouble.since)}"
+    mend = f" ({trouble.mend})" if trouble.mend else ""
+    return f"{trouble.source}{since}: {trouble.reason}{mend}"

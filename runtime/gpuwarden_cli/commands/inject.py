@@ -11,7 +11,15 @@ from typing import Annotated
 import typer
 
 from gpuwarden_cli.exits import CommandError, ExitCode
-from gpuwarden_cli.fault_lines import FAULTS, Fault, KernelLine, Place, fault_named
+from gpuwarden_cli.fault_lines import (
+    FAULTS,
+    USUAL_GPU,
+    USUAL_NIC,
+    Fault,
+    KernelLine,
+    Place,
+    fault_named,
+)
 from gpuwarden_cli.output import print_table
 
 KMSG = Path("/dev/kmsg")
@@ -29,8 +37,12 @@ def inject(
         str | None, typer.Argument(help="A fault of --list, or xid-N for any XID.")
     ] = None,
     pci: Annotated[
-        str, typer.Option(help="PCI address of the GPU or NIC that the line names.")
-    ] = "0000:3b:00.0",
+        str | None,
+        typer.Option(
+            help="PCI address of the GPU or NIC that the line names; else "
+            f"{USUAL_GPU}, for the NIC lines {USUAL_NIC}."
+        ),
+    ] = None,
     interface: Annotated[str, typer.Option(help="Net interface, for the NIC lines.")] = "ibp24s0",
     to: Annotated[
         Path, typer.Option(help="Kernel log device, or a file that an agent follows.")
@@ -49,7 +61,8 @@ def inject(
         rows = [(name, item.says) for name, item in FAULTS.items()]
         print_table(("FAULT", "LOOKS LIKE"), [*rows, ("xid-N", "any XID")], "")
         return
-    lines = _fault(fault).lines(Place(parse_address(pci), interface))
+    wanted = _fault(fault)
+    lines = wanted.lines(Place(parse_address(pci or wanted.usual_pci), interface))
     if to == KMSG and not yes:
         shown = "\n".join(f"  {line.text}" for line in lines)
         typer.confirm(f"Write to this machine's kernel log, for good?\n{shown}\n", abort=True)

@@ -117,9 +117,11 @@ def _print_objects(events: Iterator[tuple[int, KernelEvent]]) -> None:
 def _print_rows(events: Iterator[tuple[int, KernelEvent]]) -> None:
     """Rows as they come: a log may be long, or never end."""
     families: Counter[str] = Counter()
+    undated = 0
     out = console()
     for line_number, event in events:
         families[event.family.value] += 1
+        undated += event.observed_at is None
         code = event.xid if event.xid is not None else event.sxid
         name = event.family.value if code is None else f"{event.family.value} {code}"
         when = "" if event.observed_at is None else f"{event.observed_at:%Y-%m-%d %H:%M:%SZ}"
@@ -131,3 +133,8 @@ def _print_rows(events: Iterator[tuple[int, KernelEvent]]) -> None:
         print("no line that speaks of a fault")
         return
     print("; ".join(f"{family} {count}" for family, count in families.most_common()))
+    if undated:
+        print(
+            f"{undated} without a time: a stamp without year or zone is dated with --year YEAR and "
+            "--timezone ZONE; seconds since boot alone have no date (dmesg --time-format iso has)"
+        )

@@ -59,6 +59,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/nodes/{node_id}"): _READ,
         ("GET", "/v1/nodes/{node_id}/why"): _READ,
         ("POST", "/v1/nodes/{node_id}/repair"): _OPERATE,
+        ("POST", "/v1/nodes/{node_id}/retire"): _OPERATE,
         ("GET", "/v1/gpus"): _READ,
         ("GET", "/v1/gpus/{gpu_uuid}"): _READ,
         ("GET", "/v1/gpus/{gpu_uuid}/why"): _READ,
@@ -85,8 +86,6 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/"): OPEN,
         ("GET", "/openapi.json"): OPEN,
         ("GET", "/docs"): OPEN,
-        ("GET", "/docs/oauth2-redirect"): OPEN,
-        ("GET", "/redoc"): OPEN,
     }
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +12,7 @@ from gpuwarden_server.access.keys import KeyRing, public_form
 from gpuwarden_server.access.principals import Role
 from gpuwarden_server.access.repository import audit_after
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
+from gpuwarden_server.core.pages import LARGEST_PAGE, LARGEST_ROW
 from gpuwarden_server.store.database import Database
 
 
@@ -77,7 +78,8 @@ def access_router(ring: KeyRing, state: Database) -> APIRouter:
 
     @router.get("/audit", summary="Every write: who, what, before and after")
     def list_audit(
-        after: int = Query(0, ge=0), limit: int = Query(100, ge=1, le=1000)
+        after: Annotated[int, Query(ge=0, le=LARGEST_ROW, description="ids above this one")] = 0,
+        limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
     ) -> AuditView:
         with state.read() as connection:
             items = audit_after(connection, after, limit)

@@ -19,6 +19,7 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError, StartError
 from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.store.database import Database
+from gpuwarden_server.store.writer import WriteFailed
 
 # "gw_" and 32 random bytes as base64url without padding.
 _FORM = re.compile(r"gw_[A-Za-z0-9_-]{43}")
@@ -63,6 +64,7 @@ class KeyRing:
         self._clock = clock
         self._lock = Lock()
         self._valid: dict[str, _Held] = {}
+        self._unwritten: dict[str, KeyRecord] = {}
 
     def load(self) -> None:
         """Read the valid keys."""
@@ -119,6 +121,7 @@ class KeyRing:
 
         Raises:
             ProblemError: 404 where no valid key has this id; 409 for the key that asks.
+            WriteFailed: It is refused from now on, but that is not durable: to be repeated.
         """
         if key_id == by.key_id:
             raise ProblemError(
@@ -136,7 +139,14 @@ class KeyRing:
             repository.mark_revoked(connection, key_id, self._clock.now())
             repository.record_audit(connection, entry)
 
-        self._database.writer.call(write)
+        try:
+            self._database.writer.call(write)
+        except WriteFailed as error:
+            raise WriteFailed(
+                f"{error}; {key_id} is refused from now on all the same, but only until a restart"
+            ) from error
+        with self._lock:
+            self._unwritten.pop(key_id, None)
         return after
 
     def records(self) -> list[KeyRecord]:
@@ -145,11 +155,17 @@ class KeyRing:
             return repository.all_keys(connection)
 
     def _drop(self, key_id: str) -> KeyRecord:
-        """Take a key out of the ring before the write: better refused early than let in late."""
+        """Take a key out of the ring before the write: better refused early than let in late.
+
+        It is remembered until the write is done, so that a revocation that failed can be repeated.
+        """
         with self._lock:
+            if key_id in self._unwritten:
+                return self._unwritten[key_id]
             for key_hash, held in self._valid.items():
                 if held.record.id == key_id:
                     self._valid = {h: v for h, v in self._valid.items() if h != key_hash}
+                    self._unwritten[key_id] = held.record
                     return held.record
         raise ProblemError(404, "not_found", f"no valid key {key_id!r}", "See GET /v1/keys.")
 

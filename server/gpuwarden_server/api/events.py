@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from gpuwarden_server.api.sources import ReadSources
-from gpuwarden_server.core.pages import LARGEST_PAGE
+from gpuwarden_server.core.pages import LARGEST_PAGE, LARGEST_ROW
 from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.repository import events_after
 
@@ -43,7 +43,7 @@ def events_router(sources: ReadSources) -> APIRouter:
     @router.get("/events", summary="Stored events in order of arrival")
     def list_events(
         node: Annotated[str | None, Query(description="only from this node")] = None,
-        after: Annotated[int, Query(ge=0, description="rows above this one")] = 0,
+        after: Annotated[int, Query(ge=0, le=LARGEST_ROW, description="rows above this one")] = 0,
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
     ) -> EventPage:
         with sources.state.read() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,7 +12,8 @@ from pydantic import BaseModel, Field
 
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.api.sources import ReadSources
-from gpuwarden_verdict.entities import EntityState
+from gpuwarden_verdict.entities import Contact, EntityState
+from gpuwarden_verdict.exclusions import Exclusion
 from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
@@ -34,7 +36,7 @@ class ModelView(BaseModel):
 class FleetView(BaseModel):
     """Summary of the fleet."""
 
-    nodes: int
+    nodes: int = Field(description="of the fleet: retired ones are in node_states alone")
     gpus: int
     node_states: dict[str, int]
     gpu_states: dict[str, int]
@@ -45,7 +47,8 @@ class FleetView(BaseModel):
     pools: dict[str, int] = Field(description="nodes by pool")
     feed_id: str
     epoch: int
-    excluded: int
+    excluded: int = Field(description="exclusions in force: a node's is one, whatever it holds")
+    excluded_by_kind: dict[str, int] = Field(description="the same, nodes and GPUs apart")
     would_exclude: int
     version: str
     policy_version: str
@@ -66,14 +69,16 @@ def fleet_router(sources: ReadSources) -> APIRouter:
 
     @router.get("/fleet", summary="Counts by state, mode, feed, versions, model")
     def read_fleet(caller: Caller) -> FleetView:
-        node_ids = sources.facts.node_ids()
-        gpus = sum(gpu.present for gpu in sources.directory.gpus())
+        known = sources.facts.node_ids()
+        node_ids = [one for one in known if sources.facts.contact_of(one) is not Contact.RETIRED]
+        members = frozenset(node_ids)
+        gpus = sum(gpu.present and gpu.node_id in members for gpu in sources.directory.gpus())
         feed = sources.board.published()
         modes = dict.fromkeys(pool.mode.value for pool in reversed(sources.policy.pools))
         return FleetView(
             nodes=len(node_ids),
             gpus=gpus,
-            node_states=_states(sources.board.states(EntityKind.NODE), len(node_ids)),
+            node_states=_states(sources.board.states(EntityKind.NODE), len(known)),
             gpu_states=_states(sources.board.states(EntityKind.GPU), gpus),
             silent_nodes=len(sources.facts.silent_nodes()),
             unusable_nodes=len({exclusion.node_id for exclusion in feed.exclusions}),
@@ -83,6 +88,7 @@ def fleet_router(sources: ReadSources) -> APIRouter:
             feed_id=feed.head.feed_id,
             epoch=feed.head.epoch,
             excluded=feed.head.count,
+            excluded_by_kind=_by_kind(feed.exclusions),
             would_exclude=len(feed.would_exclude),
             version=__version__,
             policy_version=sources.policy.version,
@@ -96,6 +102,11 @@ def fleet_router(sources: ReadSources) -> APIRouter:
         return PolicyView(version=sources.policy.version, pools=pools)
 
     return router
+
+
+def _by_kind(exclusions: Iterable[Exclusion]) -> dict[str, int]:
+    counts = Counter(exclusion.entity_kind for exclusion in exclusions)
+    return {kind.value: counts[kind] for kind in (EntityKind.NODE, EntityKind.GPU)}
 
 
 def _states(others: Counter[EntityState], total: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from gpuwarden_server.api.readings import gpu_readings
+from gpuwarden_server.api.readings import gpu_readings, node_number
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.core.pages import LARGEST_PAGE, Cursor, decode_cursor, encode_cursor
 from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
@@ -30,11 +30,12 @@ class NodeGpuView(BaseModel):
 
 
 class TroubleView(BaseModel):
-    """A source of the agent that does not work."""
+    """A source of the agent that does not work, or agents that get in each other's way."""
 
     source: str
     reason: str
     since: float
+    mend: str = Field(description="what to do about it, empty where nothing is known")
 
 
 class NodeView(BaseModel):
@@ -50,6 +51,10 @@ class NodeView(BaseModel):
     silent: bool
     gpus_visible: int
     gpus_expected: int | None
+    gpus_unread: str | None = Field(
+        description="why no GPU of it is read; null where one is, or where nobody looks for any "
+        "(the agent's NVML is off)"
+    )
     gpus: list[NodeGpuView]
     trouble: list[TroubleView] = Field(description="our own plumbing, never a hardware verdict")
     open_incidents: int
@@ -156,14 +161,27 @@ def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
         last_seen_at=presence.last_seen_at if presence else None,
         silent=contact is Contact.SILENT,
         gpus_visible=sum(gpu.present for gpu in records),
-        gpus_expected=node.gpus_expected,
+        gpus_expected=sources.facts.gpus_expected(node.node_id),
+        gpus_unread=None if records else _unread(sources, node.node_id),
         gpus=[_node_gpu(gpu, says[gpu.gpu_uuid]) for gpu in records if gpu.gpu_uuid in says],
         trouble=[
-            TroubleView(source=one.source, reason=one.reason, since=one.since)
+            TroubleView(source=one.source, reason=one.reason, since=one.since, mend=one.mend)
             for one in sources.troubles.of(node.node_id)
+            if contact is not Contact.RETIRED
         ],
         open_incidents=len(own.incidents) + sum(len(one.incidents) for one in of_gpus),
     )
+
+
+def _unread(sources: ReadSources, node_id: str) -> str | None:
+    """Why a node shows no GPU: what is not read is unknown, which "0 GPUs, healthy" would hide."""
+    for trouble in sources.troubles.of(node_id):
+        if trouble.source == "nvml":
+            return trouble.reason
+    if node_number(sources.guarded, node_id, "node_gpus_on_pci") != 0.0:
+        return None
+    counted = node_number(sources.guarded, node_id, "node_gpus_visible") is not None
+    return f"{'NVML counts none' if counted else 'no NVML'}, none on its PCI bus"
 
 
 def gpu_views(sources: ReadSources, gpus: Iterable[GpuRecord]) -> list[GpuView]:

@@ -45,6 +45,17 @@ def gpu_readings(guarded: GuardedState, gpu_uuids: Sequence[str], now: float) ->
         return [_row(planes, row) if row >= 0 else {} for row in rows]
 
 
+def node_number(guarded: GuardedState, node_id: str, metric: str) -> float | None:
+    """Last reading of one metric of a node; None where there is no number."""
+    with guarded.lock:
+        row = int(guarded.state.rows_of(EntityKind.NODE, [node_id])[0])
+        view = guarded.state.view(EntityKind.NODE)
+        if row < 0 or metric not in view.metrics or view.missing_code(metric)[row] != 0:
+            return None
+        value = float(view.last(metric)[row])
+    return value if math.isfinite(value) else None
+
+
 def _row(planes: Sequence[_Plane], row: int) -> Readings:
     return {
         metric: _form(last[row], int(codes[row]), float(ages[row]))

@@ -10,18 +10,14 @@ from importlib.resources import files
 from fastapi import APIRouter, Response
 
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+NOTHING = "'none'"
 _SCRIPT = re.compile(r'<script type="module">(.*?)</script>', re.DOTALL)
 
 
 def console_router() -> APIRouter:
     """The page at /; it asks for a key itself and reads the same API as everybody."""
     page = files("gpuwarden_server.console").joinpath("page.html").read_text(encoding="utf-8")
-    headers = {
-        "Content-Security-Policy": content_policy(page),
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-cache",
-    }
+    headers = page_headers(page)
     router = APIRouter(tags=["console"])
 
     @router.get("/", include_in_schema=False)
@@ -29,6 +25,16 @@ def console_router() -> APIRouter:
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 
     return router
+
+
+def page_headers(page: str) -> dict[str, str]:
+    """Headers beside a page."""
+    return {
+        "Content-Security-Policy": content_policy(page),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
 
 
 def content_policy(page: str) -> str:
@@ -43,7 +49,7 @@ def content_policy(page: str) -> str:
         (
             "default-src 'none'",
             f"style-src {styles}",
-            f"script-src {scripts}",
+            f"script-src {scripts or NOTHING}",
             "connect-src 'self'",
             "img-src data:",
             "base-uri 'none'",

@@ -11,6 +11,8 @@ import msgspec
 from gpuwarden_server.core.errors import ProblemError
 
 LARGEST_PAGE = 1000
+LARGEST_ROW = 2**63 - 1
+"""SQLite's largest integer: no row is above it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from gpuwarden_wire.acknowledgement import Problem
 from gpuwarden_wire.codec import encode_json
 
 PROBLEM_TYPE = "application/problem+json"
+RETRY_AFTER_S = 5
+"""Beside a 503: what hinders the server, a full disk or a busy judge, rarely goes sooner."""
 _log = structlog.get_logger(__name__)
 
 
@@ -27,7 +29,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ProblemError)
     def _ours(request: Request, error: ProblemError) -> Response:
-        return problem_response(error.problem(), challenge_of(error.status))
+        return problem_response(error.problem(), headers_of(error))
 
     @app.exception_handler(RequestValidationError)
     def _validation(request: Request, error: RequestValidationError) -> Response:
@@ -43,9 +45,15 @@ def install_problem_handlers(app: FastAPI) -> None:
         return problem_response(internal_problem().problem())
 
 
-def challenge_of(status: int) -> dict[str, str]:
-    """The header that RFC 9110 11.6.1 asks for beside a 401."""
-    return {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+def headers_of(error: ProblemError) -> dict[str, str]:
+    """Headers beside a problem: how to authenticate (RFC 9110 11.6.1), when to come again."""
+    match error.status:
+        case 401:
+            return {"WWW-Authenticate": "Bearer"}
+        case 503 if error.leader is None:
+            return {"Retry-After": str(RETRY_AFTER_S)}
+        case _:
+            return {}
 
 
 def internal_problem() -> ProblemError:
@@ -63,7 +71,10 @@ def _validation_problem(error: RequestValidationError) -> ProblemError:
         f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()
     ]
     return ProblemError(
-        422, "invalid_value", "; ".join(places[:10]), "Correct these values; /docs has the form."
+        422,
+        "invalid_value",
+        "; ".join(places[:10]),
+        "Correct these values; /openapi.json has the form.",
     )
 
 

@@ -1,4 +1,4 @@
-"""/v1/decisions, /v1/exclusions, and the begin of a repair."""
+"""/v1/decisions, /v1/exclusions, the begin of a repair, and the end of a node."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
         require(decision_id)
         return decision_view(desk.revoke(decision_id, _author(caller, body)))
 
-    @router.post("/{decision_id}/approve", summary="Bring waiting advice into force")
+    @router.post(
+        "/{decision_id}/approve", summary="Bring waiting advice into force; 409 in observe mode"
+    )
     def approve(decision_id: str, body: ReasonBody, caller: Caller) -> DecisionView:
         require(decision_id)
         return decision_view(desk.approve(decision_id, _author(caller, body)))
@@ -125,7 +127,7 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
 
 
 def repair_router(directory: FleetDirectory, desk: DecisionDesk) -> APIRouter:
-    """Begin of a repair; its end is a passed check, which an agent reports."""
+    """Begin of a repair, whose end is a passed check; retirement, whose end is that it sends."""
     router = APIRouter(prefix="/v1", tags=["repair"])
 
     @router.post("/gpus/{gpu_uuid}/repair", summary="Move an excluded GPU into repair")
@@ -139,9 +141,21 @@ def repair_router(directory: FleetDirectory, desk: DecisionDesk) -> APIRouter:
         "/nodes/{node_id}/repair", summary="Move an excluded node and its excluded GPUs into repair"
     )
     def repair_node(node_id: str, body: ReasonBody, caller: Caller) -> RepairView:
+        require_node(node_id)
+        return begin(EntityRef(EntityKind.NODE, node_id, node_id), body, caller)
+
+    @router.post(
+        "/nodes/{node_id}/retire",
+        summary="Take a node that is switched off for good out of the fleet",
+    )
+    def retire_node(node_id: str, body: ReasonBody, caller: Caller) -> RepairView:
+        require_node(node_id)
+        after = desk.retire_node(node_id, _author(caller, body))
+        return RepairView(entity_kind=EntityKind.NODE.value, entity=node_id, state=after)
+
+    def require_node(node_id: str) -> None:
         if directory.node(node_id) is None:
             raise ProblemError(404, "not_found", f"no node {node_id!r}", "See GET /v1/nodes.")
-        return begin(EntityRef(EntityKind.NODE, node_id, node_id), body, caller)
 
     def begin(target: EntityRef, body: ReasonBody, caller: Principal) -> RepairView:
         after = desk.begin_repair(target, _author(caller, body))

@@ -58,7 +58,7 @@ class DecisionDesk(Protocol):
         """Bring waiting advice into force.
 
         Raises:
-            ProblemError: 404 or 409.
+            ProblemError: 404; 409 where it does not wait, or its pool only observes.
         """
         ...
 
@@ -67,5 +67,13 @@ class DecisionDesk(Protocol):
 
         Raises:
             ProblemError: 409 where nothing is excluded.
+        """
+        ...
+
+    def retire_node(self, node_id: str, author: Author) -> EntityState:
+        """Take a silent node out of the fleet: what stands against it and its GPUs ends.
+
+        Raises:
+            ProblemError: 409 where it is heard of, or retired already.
         """
         ...

@@ -108,7 +108,7 @@ class ExclusionsView(BaseModel):
 
 
 class RepairView(BaseModel):
-    """Where an entity stands after a repair was begun."""
+    """Where an entity stands after a repair was begun, or its node retired."""
 
     entity_kind: str
     entity: str

@@ -11,7 +11,7 @@ import asyncio
 from gpuwarden_server.access.authorisation import authorise
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.decisions.hub import FeedHub, Reader
-from gpuwarden_server.front import EXCLUSION_STREAM, Receive, Scope, Send, header_of
+from gpuwarden_server.front import EXCLUSION_STREAM, HEAD_ONLY, Receive, Scope, Send, header_of
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -35,6 +35,10 @@ class ExclusionStream:
         """
         route = (EXCLUSION_STREAM.method, EXCLUSION_STREAM.path)
         authorise(self._ring, route, header_of(scope, b"authorization"))
+        if scope.get(HEAD_ONLY):
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         await receive()  # the request itself; what comes next is the disconnect
         reader = self._hub.join(header_of(scope, b"last-event-id") or "")
         gone = asyncio.ensure_future(receive())

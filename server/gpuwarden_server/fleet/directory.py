@@ -45,17 +45,22 @@ class FleetDirectory:
         self._gpus: dict[str, GpuRecord] = {}
         self._by_node: dict[str, dict[str, GpuRecord]] = {}
         self._claims: dict[str, Inventory] = {}
+        self._departed: dict[str, set[str]] = {}
 
     def load(self, database: Database) -> None:
         """Read everything from state.db."""
         with database.read() as connection:
             nodes = repository.load_nodes(connection)
             gpus = repository.load_gpus(connection)
+            departures = repository.load_departures(connection)
         with self._lock:
             self._nodes = {node.node_id: node for node in nodes}
             self._gpus, self._by_node = {}, {}
             for gpu in gpus:
                 self._put(gpu)
+            self._departed = {}
+            for gpu_uuid, node_id in departures:
+                self._departed.setdefault(node_id, set()).add(gpu_uuid)
 
     def node(self, node_id: str) -> NodeRecord | None:
         """One node, None where it was never seen."""
@@ -85,6 +90,17 @@ class FleetDirectory:
         """Node that the GPU belongs to, None for a GPU never seen."""
         record = self._gpus.get(gpu_uuid)
         return record.node_id if record else None
+
+    def departed(self, node_id: str) -> int:
+        """GPUs that were in a node and are in another one by now."""
+        with self._lock:
+            return len(self._departed.get(node_id, ()))
+
+    def short_nodes(self) -> frozenset[str]:
+        """Nodes that had GPUs which are in no inventory of theirs now, wherever those are."""
+        with self._lock:
+            gone = {gpu.node_id for gpu in self._gpus.values() if not gpu.present}
+            return frozenset(gone | {node for node, gpus in self._departed.items() if gpus})
 
     def knows_boot(self, node_id: str, boot_id: str) -> bool:
         """Whether the boot was announced."""
@@ -136,6 +152,8 @@ class FleetDirectory:
         before = self._gpus.get(record.gpu_uuid)
         if before is not None and before.node_id != record.node_id:
             self._by_node[before.node_id].pop(record.gpu_uuid, None)
+            self._departed.setdefault(before.node_id, set()).add(record.gpu_uuid)
+            self._departed.get(record.node_id, set()).discard(record.gpu_uuid)
         self._gpus[record.gpu_uuid] = record
         self._by_node.setdefault(record.node_id, {})[record.gpu_uuid] = record
 
@@ -206,8 +224,9 @@ class FleetDraft:
         for gpu in inventory.gpus:
             if (record := self._directory.gpu(gpu.gpu_uuid)) is not None:
                 known.setdefault(gpu.gpu_uuid, record)
-        self.node = apply_inventory(self.node, inventory, self._at)
         self.gpus |= place_gpus(node_id, inventory, known, elsewhere, self._at)
+        here = sum(record.node_id == node_id for record in (known | self.gpus).values())
+        self.node = apply_inventory(self.node, inventory, self._at, here)
 
     def _own_gpu(self, gpu_uuid: str) -> EntityRef | None:
         if gpu_uuid not in self.gpus:

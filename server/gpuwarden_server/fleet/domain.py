@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuwarden_kernel_log.pci import canonical_pci
+from gpuwarden_verdict.context import Shortfall
 from gpuwarden_wire.events import GpuIdentity, Inventory
 
 
@@ -54,7 +55,11 @@ class NodeRecord:
         boot_id: Newest boot, "" before the first was announced.
         agent_version: Of the latest batch that brought something new.
         interval_s: Telemetry cadence, 0 unknown.
-        gpus_expected: None unknown.
+        gpus_expected: GPUs that should be there: the most that the agent told or that were seen
+            here together, save what an operator set; None unknown.
+        gpus_expected_set: An operator set it, as the newest inventory of this process says.
+        gpus_elsewhere: Slots whose GPUs another driver holds on purpose, as the newest inventory of
+            this process says.
         nics: "device/port" and interface names.
         disks: Whole block devices.
         labels: Free facts.
@@ -68,6 +73,8 @@ class NodeRecord:
     agent_version: str = ""
     interval_s: float = 0.0
     gpus_expected: int | None = None
+    gpus_expected_set: bool = False
+    gpus_elsewhere: tuple[str, ...] = ()
     nics: tuple[str, ...] = ()
     disks: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -75,15 +82,73 @@ class NodeRecord:
     boots: frozenset[str] = frozenset()
 
 
-def apply_inventory(node: NodeRecord, inventory: Inventory, at: float) -> NodeRecord:
-    """The node after `inventory`; its GPUs are `place_gpus`'s."""
+def apply_inventory(node: NodeRecord, inventory: Inventory, at: float, known: int) -> NodeRecord:
+    """The node after `inventory`; its GPUs are `place_gpus`'s.
+
+    Args:
+        node: Before it.
+        inventory: What the node has now.
+        at: Epoch seconds.
+        known: GPUs that were last seen in this node, those in no inventory now included.
+    """
     return replace(
         node,
-        gpus_expected=inventory.gpus_expected,
+        gpus_expected=_expected(node.gpus_expected, inventory, known),
+        gpus_expected_set=inventory.gpus_expected_set,
+        gpus_elsewhere=tuple(canonical_pci(one) or one for one in inventory.gpus_elsewhere),
         nics=inventory.nics,
         disks=inventory.disks,
         labels=inventory.labels,
         inventory_at=at,
+    )
+
+
+def _expected(before: int | None, inventory: Inventory, known: int) -> int | None:
+    """What is expected from now on.
+
+    An agent whose memory was lost counts what it sees, so that after a reboot with one GPU fewer
+    all would seem well. The most that was here together holds, as far as those GPUs are known and
+    neither in another node nor with another driver.
+    """
+    if inventory.gpus_expected_set:
+        return inventory.gpus_expected
+    remembered = min(before or 0, known) - len(inventory.gpus_elsewhere)
+    told = inventory.gpus_expected
+    most = max(told or 0, len(inventory.gpus), remembered)
+    return most if most > 0 else told
+
+
+def expected_of(node: NodeRecord, present: int, shortfall: Shortfall) -> int | None:
+    """What a node should show of GPUs, those that are known to be gone for good left out."""
+    if node.gpus_expected is None or node.gpus_expected_set:
+        return node.gpus_expected
+    unnamed = max(0, node.gpus_expected - present - len(shortfall.absent))
+    return node.gpus_expected - min(unnamed, shortfall.left)
+
+
+def shortfall_of(
+    node: NodeRecord,
+    gpus: Iterable[GpuRecord],
+    moved: int,
+    repaired_at: Mapping[str, float],
+) -> Shortfall:
+    """What a node lacks.
+
+    Args:
+        node: The node.
+        gpus: GPUs last seen in it.
+        moved: GPUs that were here and were seen in another node since.
+        repaired_at: When a passed check ended a GPU's repair, epoch seconds by uuid.
+    """
+    gone = [gpu for gpu in gpus if not gpu.present]
+    away = {gpu.gpu_uuid for gpu in gone if gpu.pci_bus_id in node.gpus_elsewhere}
+    taken_out = {g.gpu_uuid for g in gone if repaired_at.get(g.gpu_uuid, 0.0) > g.last_seen_at}
+    latest_first = sorted(gone, key=lambda gpu: (-gpu.last_seen_at, gpu.pci_bus_id))
+    uuids = [gpu.gpu_uuid for gpu in latest_first]
+    return Shortfall(
+        absent=tuple(uuid for uuid in uuids if uuid not in away | taken_out),
+        released=tuple(uuid for uuid in uuids if uuid in away | taken_out),
+        left=moved + len(taken_out - away),
     )
 
 

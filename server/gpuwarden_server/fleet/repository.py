@@ -44,10 +44,23 @@ def load_gpus(connection: Connection) -> list[GpuRecord]:
     ]
 
 
+def load_departures(connection: Connection) -> list[tuple[str, str]]:
+    """GPU and former node of every GPU that sits in another one by now."""
+    moved = gpu_slots.c.node_id != gpus.c.node_id
+    query = (
+        select(gpu_slots.c.gpu_uuid, gpu_slots.c.node_id)
+        .join(gpus, gpus.c.gpu_uuid == gpu_slots.c.gpu_uuid)
+        .where(moved)
+        .distinct()
+    )
+    return [(row.gpu_uuid, row.node_id) for row in connection.execute(query)]
+
+
 def save_node(connection: Connection, node: NodeRecord, at: float) -> None:
     """Write a node and its boots; `at` is when it was last seen, epoch seconds."""
     values = asdict(node)
-    del values["boots"]
+    for name in ("boots", "gpus_expected_set", "gpus_elsewhere"):
+        del values[name]
     values |= {"nics": list(node.nics), "disks": list(node.disks), "labels": dict(node.labels)}
     statement = upsert(nodes).values(**values, last_seen_at=at)
     fresh = {name: statement.excluded[name] for name in (*values, "last_seen_at")}

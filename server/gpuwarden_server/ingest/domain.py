@@ -16,8 +16,11 @@ class EventFlag(StrEnum):
     FIRST_LOOK = "first_look"  # stood in a log before the agent first looked: advises, never acts
     HISTORY = "history"  # from a superseded spool: opens and closes as history, never acts
     FUTURE = "future"  # observed_at, or the batch's sent_at, is ahead of the server's clock
+    CLOCK_BACK = "clock_back"  # the agent's clock was turned back: its times order nothing
+    NO_TIME = "no_time"  # says that the node booted at what is no time: left out
     UNKNOWN_BOOT = "unknown_boot"  # the batch's boot was never announced
     MORE_EVENTS = "more_events"  # further batches wait behind: hold the node's decisions
+    LATE = "late"  # waited in the spool: what ended it may be among those batches
     UNRESOLVED = "unresolved"  # names a GPU that the node is not known to have: kept on the node
 
 

@@ -14,9 +14,11 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.ingest import repository
 from gpuwarden_server.ingest.checks import check_batch, check_tables
+from gpuwarden_server.ingest.clocks import clock_after
 from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, NodeDirectory, VerdictSource
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.sequences import Arrival, SequenceLedger
 from gpuwarden_server.ingest.sessions import Connection, NodeSession, Sessions, SpoolSession
@@ -45,6 +47,7 @@ class IngestParts:
         database: state.db.
         state: Columnar state of the fleet.
         sessions: What is remembered of each node.
+        refusals: Who was refused because another machine speaks for the node.
         book: Known schemas.
         directory: Nodes and GPUs.
         sink: Takes stored events.
@@ -57,6 +60,7 @@ class IngestParts:
     database: Database
     state: GuardedState
     sessions: Sessions
+    refusals: RefusalBook
     book: SchemaBook
     directory: NodeDirectory
     sink: EventSink
@@ -130,6 +134,7 @@ class IngestService:
                 refused_spool=batch.spool_id,
             )
         session.refused_spool = batch.spool_id
+        self._parts.refusals.note_claim(batch.node_id, batch.spool_id, session.heard_at)
         raise ProblemError(
             409,
             "node_claimed",
@@ -141,6 +146,8 @@ class IngestService:
 
     async def _refuse_conflict(self, batch: Batch) -> None:
         now = self._parts.clock.now()
+        if self._parts.refusals.note_conflict(batch.node_id, batch.spool_id):
+            _log.warning("batches_conflict", node_id=batch.node_id, spool=batch.spool_id)
         await self._write(lambda connection: repository.keep_conflict(connection, batch, now))
         raise ProblemError(
             409,
@@ -196,6 +203,7 @@ class IngestService:
         session.spools[batch.spool_id] = SpoolSession(Standing.LIVE)
         session.live_spool = batch.spool_id
         session.refused_spool = ""
+        self._parts.refusals.end_claims(batch.node_id)
 
     async def _apply(
         self,
@@ -230,6 +238,7 @@ class IngestService:
             latest=now + parts.future_tolerance_s,
             is_history=claim is Claim.HISTORY,
             knows_boot=parts.directory.knows_boot(batch.node_id, batch.boot_id),
+            clock_high=spool.clock_high,
         )
 
         def write(connection: DatabaseConnection) -> list[StoredEvent]:
@@ -241,6 +250,8 @@ class IngestService:
         stored = await self._write(write)
         draft.adopt()
         spool.ledgers[Stream.EVENTS] = ledger
+        for event in batch.events:
+            spool.clock_high = clock_after(spool.clock_high, batch, event, now)
         if any(item.event.kind is EventKind.INVENTORY for item in stored):
             session.rows.clear()  # a GPU may have come back from another node
         parts.meters.events.labels("stored").inc(len(stored))

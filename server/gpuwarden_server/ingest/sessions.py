@@ -29,12 +29,15 @@ class SpoolSession:
     Attributes:
         standing: live or superseded.
         ledgers: Sequences by stream.
+        clock_high: Latest time that its clock has shown in a batch of events, epoch seconds; 0
+            before the first since the start.
     """
 
     standing: Standing
     ledgers: dict[Stream, SequenceLedger] = field(
         default_factory=lambda: {stream: SequenceLedger() for stream in Stream}
     )
+    clock_high: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

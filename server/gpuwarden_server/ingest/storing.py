@@ -7,6 +7,12 @@ from typing import assert_never
 
 from sqlalchemy import Connection
 
+from gpuwarden_server.ingest.clocks import (
+    clock_after,
+    tells_no_time,
+    told_boot,
+    was_turned_back,
+)
 from gpuwarden_server.ingest.domain import EventFlag, StoredEvent
 from gpuwarden_server.ingest.ports import NodeDraft
 from gpuwarden_server.ingest.repository import Arrived, insert_event
@@ -26,6 +32,7 @@ class EventsToStore:
         latest: Times after this are in the future.
         is_history: From a superseded spool.
         knows_boot: Its boot was announced before.
+        clock_high: Latest time that its spool's clock has shown, epoch seconds; 0 unknown.
     """
 
     batch: Batch
@@ -33,6 +40,7 @@ class EventsToStore:
     latest: float
     is_history: bool
     knows_boot: bool
+    clock_high: float = 0.0
 
 
 def store_events(
@@ -47,8 +55,12 @@ def store_events(
     """
     common = _flags_of_batch(work)
     stored: list[StoredEvent] = []
+    clock_high = work.clock_high
     for event in work.batch.events:
         ref, flags = _place(event, work, draft, common)
+        if was_turned_back(clock_high, work.batch):
+            flags |= {EventFlag.CLOCK_BACK}
+        clock_high = clock_after(clock_high, work.batch, event, work.received_at)
         arrived = Arrived(event, ref, work.batch, work.received_at, flags)
         found = insert_event(connection, arrived)
         if found is None:
@@ -72,8 +84,10 @@ def _place(
             pass
         case _:
             assert_never(event.backlog)
-    if event.observed_at > work.latest:
+    if max(event.observed_at, told_boot(event) or 0.0) > work.latest:
         flags.add(EventFlag.FUTURE)
+    if tells_no_time(event):
+        flags.add(EventFlag.NO_TIME)
     ref = draft.resolve(event)
     if ref is None:
         flags.add(EventFlag.UNRESOLVED)
@@ -89,5 +103,6 @@ def _flags_of_batch(work: EventsToStore) -> frozenset[EventFlag]:
         EventFlag.FUTURE: batch.sent_at > work.latest,
         EventFlag.UNKNOWN_BOOT: not (work.knows_boot or announced),
         EventFlag.MORE_EVENTS: batch.more_events,
+        EventFlag.LATE: batch.late,
     }
     return frozenset(flag for flag, holds in found.items() if holds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy import Connection
 
@@ -11,14 +11,18 @@ from gpuwarden_server.decisions import repository as decision_rows
 from gpuwarden_server.decisions.feed import FeedHead
 from gpuwarden_server.decisions.repository import LIVE_PHASES, ensure_feed
 from gpuwarden_server.incidents import repository as incident_rows
-from gpuwarden_server.judging.domain import HEALTHY, Key, Outcome, key_of
-from gpuwarden_server.judging.repository import read_position, read_states
+from gpuwarden_server.judging.domain import HEALTHY, Key, Outcome, StateMove, key_of
+from gpuwarden_server.judging.repository import read_position, read_repairs, read_states
 from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
 from gpuwarden_verdict.policy.document import Decision
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_verdict.signals import Risk
+from gpuwarden_wire.metrics import EntityKind
+
+_REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
+_AT_REST = frozenset({EntityState.HEALTHY, EntityState.RETIRED})
 
 
 class Book:
@@ -39,6 +43,10 @@ class Book:
         self._by_node: dict[str, set[Key]] = defaultdict(set)
         self._refs, self._records, self._checks = read_states(connection)
         self.risks: dict[Key, Risk] = {}
+        self.retired: frozenset[str] = frozenset()
+        """Retired nodes; replaced whole, so that any thread may read it."""
+        self.repaired_at: Mapping[str, float] = read_repairs(connection)
+        """When each GPU's repair ended; replaced whole, so that any thread may read it."""
         for key, ref in self._refs.items():
             self._by_node[ref.node_id].add(key)
         for incident in incident_rows.read_live(connection):
@@ -47,6 +55,7 @@ class Book:
             self._put_acquittal(acquittal)
         for decision in decision_rows.read_live(connection):
             self._put_decision(decision)
+        self._note_retired()
 
     def ref(self, key: Key) -> EntityRef | None:
         """The reference behind a key; None for a target that was never judged."""
@@ -81,7 +90,7 @@ class Book:
 
     def live_targets(self) -> set[Key]:
         """Targets that time alone may move: something open, decided, or on the way back."""
-        moving = {k for k, record in self._records.items() if record.state != EntityState.HEALTHY}
+        moving = {k for k, record in self._records.items() if record.state not in _AT_REST}
         with_incidents = {key for key, held in self._incidents.items() if held}
         return moving | with_incidents | {key for key, held in self._decisions.items() if held}
 
@@ -119,8 +128,25 @@ class Book:
             key = self._know(outcome.target)
             if outcome.state_move is not None:
                 self._records[key] = outcome.state_move.after
+                self._note_repair(outcome.state_move)
+                self._note_retired_move(key, outcome.state_move)
             if outcome.checked_at is not None:
                 self._checks[key] = outcome.checked_at
+
+    def _note_retired(self) -> None:
+        retired = (k for k, record in self._records.items() if record.state is EntityState.RETIRED)
+        self.retired = frozenset(name for _, name in retired)
+
+    def _note_retired_move(self, key: Key, move: StateMove) -> None:
+        if move.after.state is EntityState.RETIRED:
+            self.retired |= {key[1]}
+        elif move.before.state is EntityState.RETIRED:
+            self.retired -= {key[1]}
+
+    def _note_repair(self, move: StateMove) -> None:
+        ended = (move.before.state, move.after.state)
+        if ended == _REPAIR_ENDED and move.entity.kind is EntityKind.GPU:
+            self.repaired_at = {**self.repaired_at, move.entity.key: move.after.since}
 
     def _know(self, ref: EntityRef) -> Key:
         key = key_of(ref)

@@ -13,9 +13,9 @@ from gpuwarden_server.judging.book import Book
 from gpuwarden_server.judging.domain import Key, Outcome, StateMove, key_of
 from gpuwarden_server.judging.ledger import decision_audit
 from gpuwarden_server.judging.loads import PoolBook
+from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
-from gpuwarden_server.store.writer import WriteFailed
-from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.incidents.moves import (
     LifecycleError,
@@ -23,7 +23,7 @@ from gpuwarden_verdict.incidents.moves import (
     acquit_all,
     acquittals_of,
 )
-from gpuwarden_verdict.policy.document import Decision, DecisionMove
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, Mode
 from gpuwarden_verdict.policy.evaluate import DecisionError, approve, decision_target, revoke
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_wire.metrics import EntityKind
@@ -40,11 +40,20 @@ _MakeMove = Callable[[Decision, str, str, float], DecisionMove]
 class JudgeDesk:
     """Implements what the incident and decision routes need."""
 
-    def __init__(self, worker: JudgeWorker, book: Book, pools: PoolBook) -> None:
-        """Make a desk; `book` and `pools` are touched in the judge's thread only."""
+    def __init__(
+        self,
+        worker: JudgeWorker,
+        book: Book,
+        pools: PoolBook,
+        retirement: Retirement,
+        contact_of: Callable[[str], Contact],
+    ) -> None:
+        """Make a desk; `book`, `pools` and `retirement` are touched in the judge's thread only."""
         self._worker = worker
         self._book = book
         self._pools = pools
+        self._retirement = retirement
+        self._contact_of = contact_of
 
     def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
         """Note that a person has seen it."""
@@ -90,9 +99,10 @@ class JudgeDesk:
         return self._run(work, Decision)
 
     def approve(self, decision_id: str, author: Author) -> Decision:
-        """Bring waiting advice into force."""
+        """Bring waiting advice into force; in observe mode nothing ever is."""
 
         def work(now: float) -> Concluded:
+            self._require_acting(decision_id)
             move = self._decision_move(decision_id, author, now, approve)
             self._pools.fold(move.decision.entity.node_id, (move,))
             outcome = self._decided(move, author, now)
@@ -126,6 +136,19 @@ class JudgeDesk:
 
         return self._run(work, EntityState)
 
+    def retire_node(self, node_id: str, author: Author) -> EntityState:
+        """Take a node that is switched off out of the fleet, with all that stands against it."""
+
+        def work(now: float) -> Concluded:
+            contact = self._contact_of(node_id)
+            if contact is not Contact.SILENT:
+                raise _not_silent(node_id, contact)
+            left = self._retirement.leave(node_id, author, now)
+            self._pools.recount()
+            return Concluded(left.outcomes, left.audits, EntityState.RETIRED)
+
+        return self._run(work, EntityState)
+
     def _run(self, work: CommandWork, answer: type[T]) -> T:
         try:
             result = self._worker.submit(work).result(COMMAND_TIMEOUT_S)
@@ -136,13 +159,24 @@ class JudgeDesk:
                 f"no answer within {COMMAND_TIMEOUT_S:g} s; the command may still be carried out",
                 "Read the state again before you repeat it; /readyz tells how the server is.",
             ) from error
-        except WriteFailed as error:
-            raise ProblemError(
-                503, "not_written", f"nothing was changed: {error}", "Try again; see /readyz."
-            ) from error
         if not isinstance(result, answer):
             raise TypeError(f"the command answered {type(result).__name__}")
         return result
+
+    def _require_acting(self, decision_id: str) -> None:
+        decision = self._book.find_decision(decision_id)
+        if decision is None:
+            return  # said by who looks for it
+        pool = self._pools.pool(decision.entity.node_id)
+        if pool.mode is Mode.OBSERVE:
+            raise ProblemError(
+                409,
+                "observe_mode",
+                f"decision {decision_id} is of pool {pool.name!r}, whose mode is observe: "
+                "what it would do is recorded, and nothing is ever put in force",
+                f'Set mode = "advise" for pool {pool.name!r} in the policy file, start the server '
+                "anew, then approve.",
+            )
 
     def _decision_move(
         self, decision_id: str, author: Author, now: float, make: _MakeMove
@@ -211,6 +245,20 @@ def _repair_audit(outcome: Outcome, author: Author, now: float) -> AuditEntry:
         reason=author.reason,
         before={"state": move.before.state.value} if move else None,
         after={"state": move.after.state.value} if move else None,
+    )
+
+
+def _not_silent(node_id: str, contact: Contact) -> ProblemError:
+    if contact is Contact.RETIRED:
+        return ProblemError(
+            409, "already_retired", f"node {node_id} is retired", "There is nothing left to do."
+        )
+    return ProblemError(
+        409,
+        "node_heard",
+        f"node {node_id} was heard of a moment ago (or this server has just started): "
+        "retired, it would come back at once, without its exclusions",
+        "Switch it or its agent off, and retire it when it is shown as silent.",
     )
 
 

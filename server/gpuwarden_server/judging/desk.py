@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
+from gpuwarden_server.ingest.clocks import booted_at, in_our_time
 from gpuwarden_server.ingest.domain import HISTORY_FLAGS, EventFlag, StoredEvent
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.boots import booted_at
 from gpuwarden_server.judging.domain import Findings, Key, Step, key_of
 from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.troubles import TroubleBook
@@ -20,7 +20,7 @@ from gpuwarden_verdict.detectors import detect_event, detect_recovery
 from gpuwarden_verdict.detectors.plug_in_check import is_plug_in, proves_repair
 from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
 from gpuwarden_verdict.event_groups import group_of
-from gpuwarden_verdict.policy.evaluate import decision_target
+from gpuwarden_verdict.policy.evaluate import Hold, decision_target
 from gpuwarden_verdict.signals import Persistence, Recovery, RecoveryKind, Signal
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
@@ -49,11 +49,13 @@ class _NodeMemory:
     Attributes:
         recent: Causes that chains refer to.
         held_from: Since when its decisions are held, None while they are not.
+        hold: What the newest event lets wait.
         checks: Passed checks, by target; the book has them only after the pass.
     """
 
     recent: tuple[RecentEvent, ...] = ()
     held_from: float | None = None
+    hold: Hold = Hold.NONE
     checks: dict[Key, float] = field(default_factory=dict)
 
 
@@ -80,15 +82,17 @@ class EventDesk:
     def recall(self, events: Iterable[StoredEvent]) -> None:
         """Take note of events that were judged before a restart: causes that chains refer to."""
         for stored in events:
-            _note(self._memory(stored.node_id), stored)
+            _note(self._memory(stored.node_id), in_our_time(stored))
 
-    def findings_of(self, stored: StoredEvent, now: float) -> list[Findings]:
+    def findings_of(self, came: StoredEvent, now: float) -> list[Findings]:
         """Findings of one event, at most one a target."""
+        stored = in_our_time(came)
         memory = self._memory(stored.node_id)
-        memory.held_from = now if EventFlag.MORE_EVENTS in stored.flags else None
+        memory.hold = _hold(stored)
+        memory.held_from = None if memory.hold is Hold.NONE else now
         if not HISTORY_FLAGS & stored.flags:
             self._troubles.note(stored.node_id, stored.event)
-            self._note_boot(stored)
+            self._note_boot(came)
         context = self._facts.node_context(stored.node_id)
         context = replace(context, boot_id=stored.boot_id, recent=memory.recent)
         found = self._recovery_findings(stored, context, memory)
@@ -111,24 +115,25 @@ class EventDesk:
         found.setdefault(key_of(own), Findings(own))
         return list(found.values())
 
-    def is_held(self, node_id: str, presence: Presence | None, now: float) -> bool:
-        """Whether the node's decisions wait for further events.
+    def hold_of(self, node_id: str, presence: Presence | None, now: float) -> Hold:
+        """Which of the node's decisions wait for further events.
 
         They do from an event that says so until a batch that no longer does, or HOLD_S.
         """
         memory = self._nodes.get(node_id)
         if memory is None or memory.held_from is None or now - memory.held_from >= HOLD_S:
-            return False
+            return Hold.NONE
         later = presence is not None and presence.last_seen_at > memory.held_from
-        return not later or (presence is not None and presence.more_events)
+        holds = not later or (presence is not None and presence.more_events)
+        return memory.hold if holds else Hold.NONE
 
     def _note_boot(self, stored: StoredEvent) -> None:
-        at = booted_at(stored.event)
+        at = booted_at(stored.event, stored.received_at)
         if at is not None:
             self._facts.note_boots({stored.node_id: at})
 
     def _count(self, stored: StoredEvent, recent: tuple[RecentEvent, ...]) -> None:
-        if stored.event.observed_at < self._checked(decision_target(stored.ref)):
+        if _is_before(stored, self._checked(decision_target(stored.ref))):
             return
         if self._is_proof(stored) and not HISTORY_FLAGS & stored.flags:
             # As in training: what was counted before a passed check is no evidence after it.
@@ -179,13 +184,12 @@ class EventDesk:
     def _standing(
         self, stored: StoredEvent, context: NodeContext, signal: Signal, now: float
     ) -> Standing:
-        at = stored.event.observed_at
         past = (
             bool(HISTORY_FLAGS & stored.flags)
             or self._facts.is_older_boot(stored.node_id, stored.boot_id)
             # Clocks drift, and a boot is noticed at once, so CHAIN_S is room.
-            or (context.booted_at is not None and at < context.booted_at - CHAIN_S)
-            or at < self._checked(decision_target(signal.entity))
+            or _is_before(stored, (context.booted_at or 0.0) - CHAIN_S)
+            or _is_before(stored, self._checked(decision_target(signal.entity)))
             or (signal.persistence is Persistence.EVENT and signal.expires_at <= now)
         )
         if past:
@@ -199,6 +203,17 @@ class EventDesk:
         times = [self._book.checked_at(key) for key in (key_of(target), node)]
         times += [checks.get(key) for key in (key_of(target), node)]
         return max((at for at in times if at is not None), default=0.0)
+
+
+def _is_before(stored: StoredEvent, mark: float) -> bool:
+    """Whether it happened before a mark that was set earlier; one in its future is no time."""
+    return stored.event.observed_at < mark <= stored.received_at
+
+
+def _hold(stored: StoredEvent) -> Hold:
+    if EventFlag.MORE_EVENTS not in stored.flags:
+        return Hold.NONE
+    return Hold.ALL if EventFlag.LATE in stored.flags else Hold.CORROBORATED
 
 
 def _is_whole_check(recovery: Recovery) -> bool:

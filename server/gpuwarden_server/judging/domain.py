@@ -87,6 +87,8 @@ class Outcome:
         checked_at: Newest passed check, None where unchanged.
         snapshots: JSON of what new decisions were made from, by decision id.
         acquittals: What a revoke leaves behind.
+        relocated: The target sits elsewhere than before: its state is kept, and the feed is told,
+            with the new place.
     """
 
     target: EntityRef
@@ -99,11 +101,12 @@ class Outcome:
     checked_at: float | None = None
     snapshots: dict[str, str] = field(default_factory=dict)
     acquittals: tuple[Acquittal, ...] = ()
+    relocated: bool = False
 
     @property
     def changes_decisions(self) -> bool:
         """Whether the exclusion set may differ afterwards."""
-        return bool(self.decision_moves or self.renewed_decisions)
+        return bool(self.decision_moves or self.renewed_decisions or self.relocated)
 
     @property
     def is_empty(self) -> bool:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.fleet.domain import GpuRecord
+from gpuwarden_server.fleet.domain import (
+    GpuRecord,
+    NodeRecord,
+    expected_of,
+    shortfall_of,
+)
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.judging.loads import Census
-from gpuwarden_verdict.context import FleetContext, NodeContext
+from gpuwarden_verdict.context import FleetContext, NodeContext, Shortfall
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_verdict.exclusions import GpuPlace
 from gpuwarden_wire.events import GpuIdentity
@@ -24,11 +30,25 @@ class Presences(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long silence means nothing yet, seconds.
+
+    Attributes:
+        silent_after_s: Without a batch, a node is silent.
+        gone_after_s: Without one for so long, it counts neither for the breaker nor for its pool's
+            size: many that were switched off must not stop the rest from being judged.
+    """
+
+    silent_after_s: float
+    gone_after_s: float
+
+
 class FleetFacts:
     """The fleet in the judge's words; callable from any thread."""
 
     def __init__(
-        self, directory: FleetDirectory, presences: Presences, clock: Clock, silent_after_s: float
+        self, directory: FleetDirectory, presences: Presences, clock: Clock, patience: Patience
     ) -> None:
         """Make them.
 
@@ -36,18 +56,28 @@ class FleetFacts:
             directory: Nodes and GPUs.
             presences: Who was heard of.
             clock: Time.
-            silent_after_s: Seconds without a batch after which a node is silent.
+            patience: How long silence means nothing yet.
         """
         self._directory = directory
         self._presences = presences
         self._clock = clock
-        self._silent_after_s = silent_after_s
+        self._patience = patience
+        self._retired: Callable[[], frozenset[str]] = frozenset
+        self._repaired_at: Callable[[], Mapping[str, float]] = dict
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
 
     def note_boots(self, booted_at: Mapping[str, float]) -> None:
         """Take over when nodes booted, epoch seconds by node, as their agents tell."""
         self._booted_at.update(booted_at)
+
+    def follow_retired(self, retired: Callable[[], frozenset[str]]) -> None:
+        """Ask there from now on who is retired; none before."""
+        self._retired = retired
+
+    def follow_repairs(self, repaired_at: Callable[[], Mapping[str, float]]) -> None:
+        """Ask there from now on when a GPU's repair ended, epoch seconds by uuid."""
+        self._repaired_at = repaired_at
 
     def contact_of(self, node_id: str) -> Contact:
         """Whether a node is heard of.
@@ -57,11 +87,10 @@ class FleetFacts:
         """
         if self._directory.node(node_id) is None:
             return Contact.NEVER
-        presence = self._presences.presence(node_id)
-        quiet_s = self._clock.monotonic() - self._started_at
-        if presence is not None:
-            quiet_s = min(quiet_s, presence.silent_s)
-        return Contact.SILENT if quiet_s >= self._silent_after_s else Contact.LIVE
+        if node_id in self._retired():
+            return Contact.RETIRED
+        silent = self._quiet_s(node_id) >= self._patience.silent_after_s
+        return Contact.SILENT if silent else Contact.LIVE
 
     def presence(self, node_id: str) -> Presence | None:
         """When the node was last heard of since the start."""
@@ -86,30 +115,62 @@ class FleetFacts:
     def fleet_context(self, pools: Mapping[str, str]) -> FleetContext:
         """What a sweep may know; `pools` by node id."""
         nodes = self._directory.nodes()
+        short = self._directory.short_nodes()
         return FleetContext(
             models={gpu.gpu_uuid: gpu.model for gpu in self._directory.gpus()},
             pools=pools,
             gpus_expected={
                 node.node_id: node.gpus_expected for node in nodes if node.gpus_expected is not None
             },
-            silent_nodes=self.silent_nodes(),
+            gpus_expected_set=frozenset(n.node_id for n in nodes if n.gpus_expected_set),
+            shortfalls={n.node_id: self._lacks(n) for n in nodes if n.node_id in short},
+            silent_nodes=self.silent_nodes() | self._retired(),
             booted_at=dict(self._booted_at),
             boot_ids={node.node_id: node.boot_id for node in nodes},
         )
+
+    def gpus_expected(self, node_id: str) -> int | None:
+        """How many GPUs a node should show; None where nobody knows."""
+        node = self._directory.node(node_id)
+        if node is None:
+            return None
+        present = sum(gpu.present for gpu in self._directory.gpus_of(node_id))
+        return expected_of(node, present, self._lacks(node))
+
+    def _lacks(self, node: NodeRecord) -> Shortfall:
+        gpus = self._directory.gpus_of(node.node_id)
+        return shortfall_of(node, gpus, self._directory.departed(node.node_id), self._repaired_at())
+
+    def gpus_in(self, node_id: str) -> list[str]:
+        """GPUs that sit in a node, or sat there last."""
+        return [gpu.gpu_uuid for gpu in self._directory.gpus_of(node_id)]
 
     def node_ids(self) -> list[str]:
         """All nodes ever seen, by name."""
         return [node.node_id for node in self._directory.nodes()]
 
     def census(self) -> Census:
-        """Who counts for caps and the breaker."""
+        """Who counts for caps and the breaker: not who is retired, or silent for very long."""
         with_gpus = frozenset(gpu.node_id for gpu in self._directory.gpus())
-        return Census(with_gpus, self.silent_nodes())
+        silent = self.silent_nodes()
+        gone = frozenset(node_id for node_id in silent if self._is_gone(node_id))
+        return Census(with_gpus - self._retired() - gone, silent - gone)
 
     def silent_nodes(self) -> frozenset[str]:
-        """Nodes that are known and not heard of."""
+        """Nodes that are known and not heard of, retired ones left out."""
         silent = (n for n in self.node_ids() if self.contact_of(n) is Contact.SILENT)
         return frozenset(silent)
+
+    def _quiet_s(self, node_id: str) -> float:
+        presence = self._presences.presence(node_id)
+        quiet_s = self._clock.monotonic() - self._started_at
+        return quiet_s if presence is None else min(quiet_s, presence.silent_s)
+
+    def _is_gone(self, node_id: str) -> bool:
+        """Of a silent node: a restart of ours must not count it in for another hour."""
+        presence = self._presences.presence(node_id)
+        unseen_s = 0.0 if presence is None else self._clock.now() - presence.last_seen_at
+        return max(self._quiet_s(node_id), unseen_s) >= self._patience.gone_after_s
 
     def places(self) -> Mapping[str, GpuPlace]:
         """Where GPUs sit, by uuid."""

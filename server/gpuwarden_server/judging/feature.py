@@ -14,20 +14,23 @@ from gpuwarden_server.decisions.hub import REPLAY_FRAMES, FeedHub
 from gpuwarden_server.decisions.ports import Author
 from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.ingest.clocks import booted_at
 from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.boots import booted_at
 from gpuwarden_server.judging.commands import JudgeDesk
 from gpuwarden_server.judging.desk import EventDesk
-from gpuwarden_server.judging.facts import FleetFacts, Presences
+from gpuwarden_server.judging.facts import FleetFacts, Patience, Presences
 from gpuwarden_server.judging.judge import Judge, NodeStanding
 from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FactSink
+from gpuwarden_server.judging.relocation import Relocation
 from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
+from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import RiskSource, Sweeper
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.judging.worker import Bench, JudgeWorker
@@ -48,6 +51,7 @@ class JudgingParts:
         guarded: Columnar state.
         directory: Nodes and GPUs.
         presences: Who was heard of.
+        refusals: Who was refused beside them.
         clock: Time.
         policy: Rules.
         hub: Readers of the feed.
@@ -55,7 +59,7 @@ class JudgingParts:
         facts: Who is told in the judging transaction, None for nobody.
         registry: Metrics.
         sweep_interval_s: Seconds between sweeps.
-        silent_after_s: Seconds without a batch after which a node is silent.
+        patience: How long silence of a node means nothing yet.
         stopping: Set when the shutdown begins: streams end then.
     """
 
@@ -63,6 +67,7 @@ class JudgingParts:
     guarded: GuardedState
     directory: FleetDirectory
     presences: Presences
+    refusals: RefusalBook
     clock: Clock
     policy: PolicyDocument
     hub: FeedHub
@@ -70,7 +75,7 @@ class JudgingParts:
     facts: FactSink | None
     registry: CollectorRegistry
     sweep_interval_s: float
-    silent_after_s: float
+    patience: Patience
     stopping: asyncio.Event
 
 
@@ -80,14 +85,14 @@ class Judging:
     Attributes:
         board: What it publishes.
         facts: What it knows of the fleet.
-        troubles: Agents' own trouble.
+        troubles: Agents' own trouble, and agents that are one too many.
     """
 
     def __init__(self, parts: JudgingParts) -> None:
         self._parts = parts
-        self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.silent_after_s)
+        self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.patience)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
-        self.troubles = TroubleBook()
+        self.troubles = TroubleBook(parts.refusals)
         self._meters = JudgeMeters(parts.registry)
         self._worker: JudgeWorker | None = None
         self._desk: JudgeDesk | None = None
@@ -99,6 +104,8 @@ class Judging:
         now = parts.clock.now()
         writer = parts.state.writer
         book = await asyncio.wrap_future(writer.submit(lambda writes: Book(writes, now)))
+        self.facts.follow_retired(lambda: book.retired)
+        self.facts.follow_repairs(lambda: book.repaired_at)
         pools = PoolBook(parts.policy, book, self.facts.census)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
         with parts.state.read() as connection:
@@ -110,7 +117,7 @@ class Judging:
         parts.hub.start(book.head, frames)
         self._closer = asyncio.create_task(self._close_streams())
         self._worker = JudgeWorker(bench, parts.clock, parts.sweep_interval_s, self._meters)
-        self._desk = JudgeDesk(self._worker, book, pools)
+        self._desk = JudgeDesk(self._worker, book, pools, bench.retirement, self.facts.contact_of)
         self._worker.start()
 
     async def stop(self) -> None:
@@ -151,6 +158,13 @@ class Judging:
         """See `DecisionDesk`."""
         return self._started().begin_repair(target, author)
 
+    def retire_node(self, node_id: str, author: Author) -> EntityState:
+        """See `DecisionDesk`; what its last readings said is forgotten too."""
+        state = self._started().retire_node(node_id, author)
+        with self._parts.guarded.lock:
+            self._parts.guarded.state.retire_node(node_id)
+        return state
+
     def _started(self) -> JudgeDesk:
         if self._desk is None:
             raise RuntimeError(NOT_STARTED)
@@ -158,9 +172,9 @@ class Judging:
 
     def _recall(self, connection: Connection, book: Book, desk: EventDesk) -> None:
         """What detectors ask about, from events that were judged before the restart."""
-        for node_id, event in read_standing_events(connection):
+        for node_id, event, received_at in read_standing_events(connection):
             self.troubles.note(node_id, event)
-            at = booted_at(event)
+            at = booted_at(event, received_at)
             if at is not None:
                 self.facts.note_boots({node_id: at})
         desk.recall(read_recent_events(connection, book.position))
@@ -169,8 +183,8 @@ class Judging:
         parts, facts = self._parts, self.facts
 
         def standing_of(node_id: str) -> NodeStanding:
-            held = desk.is_held(node_id, facts.presence(node_id), parts.clock.now())
-            return NodeStanding(facts.contact_of(node_id), more_events=held)
+            hold = desk.hold_of(node_id, facts.presence(node_id), parts.clock.now())
+            return NodeStanding(facts.contact_of(node_id), hold)
 
         return Bench(
             state=parts.state,
@@ -182,4 +196,6 @@ class Judging:
             board=self.board,
             readers=parts.hub,
             pools=pools,
+            retirement=Retirement(book, facts),
+            relocation=Relocation(book, parts.directory),
         )

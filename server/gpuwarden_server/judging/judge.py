@@ -18,8 +18,9 @@ from gpuwarden_verdict.incidents.lifecycle import (
     find_storms,
     retire,
 )
+from gpuwarden_verdict.incidents.storms import may_be_storm
 from gpuwarden_verdict.policy.document import DecisionMove
-from gpuwarden_verdict.policy.evaluate import EntityCase, decide
+from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, decide
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_verdict.signals import RecoveryKind, Signal
 
@@ -30,11 +31,11 @@ class NodeStanding:
 
     Attributes:
         contact: Whether it is heard of.
-        more_events: Further events of it are on their way: nothing new is decided.
+        hold: What waits because further events of it are on their way.
     """
 
     contact: Contact
-    more_events: bool
+    hold: Hold
 
 
 class Judge:
@@ -57,7 +58,7 @@ class Judge:
 
     def look_for_storms(self) -> None:
         """Find what is an application's storm; once a pass, over all that is open."""
-        suspects = [one for one in self._book.incidents() if _may_be_storm(one)]
+        suspects = [one for one in self._book.incidents() if may_be_storm(one)]
         self._storms = find_storms(suspects) if suspects else frozenset()
 
     def reassess(self, findings: Findings, now: float) -> Outcome:
@@ -104,7 +105,7 @@ class Judge:
             risk=self._book.risks.get(key),
             acquittals=self._book.acquittals_of(key, now),
             storms=self._storms,
-            more_events=standing.more_events,
+            hold=standing.hold,
         )
         policy = self._pools
         moves = decide(
@@ -177,10 +178,6 @@ def _advance(
         live = _live_after(live, made)
         moves += made
     return moves, live
-
-
-def _may_be_storm(incident: Incident) -> bool:
-    return any(item.application_possible for item in incident.evidence)
 
 
 def _live_after(before: Sequence[Incident], moves: Iterable[IncidentMove]) -> tuple[Incident, ...]:

@@ -15,7 +15,7 @@ from gpuwarden_server.decisions.feed import FeedChange
 from gpuwarden_server.decisions.ports import PublishedFeed
 from gpuwarden_server.incidents import repository as incident_rows
 from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Outcome, key_of
+from gpuwarden_server.judging.domain import HEALTHY, Key, Outcome, key_of
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.repository import write_position, write_state, write_state_move
 from gpuwarden_server.store.database import Database
@@ -151,15 +151,19 @@ class Ledger:
 
     def _write_state(self, connection: Connection, outcome: Outcome) -> None:
         move = outcome.state_move
-        if move is None and outcome.checked_at is None:
-            return
         key = key_of(outcome.target)
         checked = outcome.checked_at
+        if move is None and checked is None and not (outcome.relocated and self._is_kept(key)):
+            return
         record = move.after if move is not None else self._book.record_of(key)
         checked_at = checked if checked is not None else self._book.checked_at(key)
         write_state(connection, outcome.target, record, checked_at)
         if move is not None:
             write_state_move(connection, move)
+
+    def _is_kept(self, key: Key) -> bool:
+        """Whether the state of an entity was ever written."""
+        return self._book.record_of(key) is not HEALTHY or self._book.checked_at(key) is not None
 
     def _audit_exclusion(self, connection: Connection, move: DecisionMove) -> None:
         """Gpuwarden's own writes; people's are audited where they are taken."""
@@ -209,7 +213,7 @@ class Ledger:
 def _told(
     before: Sequence[Exclusion], after: Sequence[Exclusion]
 ) -> tuple[tuple[Exclusion, ...], tuple[Exclusion, ...]]:
-    """What readers must be told: who came (or is carried by another decision or rung), who left.
+    """What readers must be told: who came (or has another decision, rung or place), who left.
 
     A renewed expiry alone is no change. What is both gone and come is told as come: readers
     replace.
@@ -222,8 +226,10 @@ def _told(
     return change.added, left
 
 
-def _terms(exclusion: Exclusion) -> tuple[str, str, str, int]:
-    return exclusion.entity_kind, exclusion.entity, exclusion.decision_id, exclusion.rung
+def _terms(exclusion: Exclusion) -> tuple[object, ...]:
+    one = exclusion
+    place = (one.node_id, one.pci_bus_id, one.gpu_index)
+    return one.entity_kind, one.entity, one.decision_id, one.rung, *place
 
 
 def decision_audit(decision: Decision | None) -> dict[str, object] | None:

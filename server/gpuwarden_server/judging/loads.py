@@ -16,8 +16,8 @@ class Census:
     """Who counts.
 
     Attributes:
-        gpu_nodes: Nodes that have GPUs.
-        silent: Nodes that are known and not heard of.
+        gpu_nodes: Nodes that have GPUs and count as of the fleet.
+        silent: Those of them that are not heard of, others without GPUs included.
     """
 
     gpu_nodes: frozenset[str]

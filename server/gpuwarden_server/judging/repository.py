@@ -94,6 +94,18 @@ def write_state_move(connection: Connection, move: StateMove) -> None:
     )
 
 
+def read_repairs(connection: Connection) -> dict[str, float]:
+    """When a passed check last ended each GPU's repair, epoch seconds by uuid."""
+    c = entity_state_moves.c
+    statement = (
+        select(c.entity, func.max(c.at))
+        .where(c.entity_kind == EntityKind.GPU.value, c.before == EntityState.IN_REPAIR.value)
+        .where(c.after == EntityState.PROBATION.value)
+        .group_by(c.entity)
+    )
+    return {row[0]: row[1] for row in connection.execute(statement)}
+
+
 def read_state_moves(
     connection: Connection, key: Key, limit: int
 ) -> Sequence[Mapping[str, object]]:
@@ -108,21 +120,23 @@ def read_state_moves(
     return [dict(row) for row in connection.execute(statement).mappings()]
 
 
-def read_standing_events(connection: Connection) -> Iterator[tuple[str, Event]]:
+def read_standing_events(connection: Connection) -> Iterator[tuple[str, Event, float]]:
     """Each node's newest boot and its agent's own trouble since, in order of arrival.
+
+    Node, event, and when it was received.
 
     A boot ends what stood before it, so nothing older is read; history is left out.
     """
     boot = _newest_boots().subquery()
     begun = (boot.c.row.is_(None)) | (events.c.row >= boot.c.row)
     statement = (
-        select(events.c.node_id, events.c.body)
+        select(events.c.node_id, events.c.body, events.c.received_at)
         .outerjoin(boot, boot.c.node_id == events.c.node_id)
         .where(_is_standing(), _no_history(), begun)
         .order_by(events.c.row)
     )
-    for node_id, body in connection.execute(statement):
-        yield node_id, _event_decoder.decode(body)
+    for node_id, body, received_at in connection.execute(statement):
+        yield node_id, _event_decoder.decode(body), received_at
 
 
 def _newest_boots() -> Select[tuple[str, int]]:

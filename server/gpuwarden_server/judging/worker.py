@@ -25,6 +25,8 @@ from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FeedReaders
+from gpuwarden_server.judging.relocation import Relocation
+from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import Sweeper
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
@@ -73,6 +75,8 @@ class Bench:
         board: Shows them.
         readers: Readers of the feed.
         pools: Policy and what is out.
+        retirement: Who left the fleet, and who is back.
+        relocation: Which GPUs were put into another place.
     """
 
     state: Database
@@ -84,6 +88,8 @@ class Bench:
     board: VerdictBoard
     readers: FeedReaders
     pools: PoolBook
+    retirement: Retirement
+    relocation: Relocation
 
 
 class JudgeWorker:
@@ -193,9 +199,11 @@ class JudgeWorker:
 
     def _judge_events(self, events: Sequence[StoredEvent]) -> set[Key]:
         now = self._clock.now()
+        self._take_back(self._bench.retirement.senders(events), now)
         inventoried = {e.node_id for e in events if e.event.kind is EventKind.INVENTORY}
         if inventoried:
             self._bench.pools.recount()
+            self._relocate(inventoried, now)
         findings = merge_findings(f for stored in events for f in self._findings_of(stored, now))
         outcomes = self._reassess_all(findings.values(), now)
         committed = self._bench.ledger.commit(Judgement(outcomes, now, position=events[-1].row))
@@ -208,6 +216,35 @@ class JudgeWorker:
             self._meters.event_delay.observe(max(0.0, published_at - stored.received_at))
         self._meters.events.inc(len(events))
         return set(findings)
+
+    def _take_back(self, node_ids: frozenset[str], now: float) -> None:
+        """Retired nodes that send again are of the fleet before anything is judged about them."""
+        back = self._bench.retirement.come_back(node_ids, now)
+        if not back.outcomes:
+            return
+        self._take_over(
+            self._bench.ledger.commit(Judgement(back.outcomes, now, audits=back.audits))
+        )
+        self._bench.pools.recount()
+        nodes = [outcome.target.key for outcome in back.outcomes]
+        _log.info("nodes_returned", worker="judge", node_ids=nodes)
+
+    def _relocate(self, node_ids: Iterable[str], now: float) -> None:
+        """GPUs that were put into some nodes are there before anything is judged about them."""
+        bench = self._bench
+        moved = bench.relocation.moved_into(node_ids, now)
+        outcomes = [one.outcome for one in moved]
+        outcomes += [o.outcome for o in bench.relocation.told_wrongly(bench.ledger.feed.exclusions)]
+        if not outcomes:
+            return
+        self._take_over(bench.ledger.commit(Judgement(tuple(outcomes), now)))
+        if not moved:
+            return
+        bench.pools.recount()
+        for one in moved:
+            bench.board.mark(one.former)  # it may be usable again
+        told = {one.outcome.target.key: one.outcome.target.node_id for one in moved}
+        _log.info("gpus_moved", worker="judge", to_nodes=told)
 
     def _findings_of(self, stored: StoredEvent, now: float) -> list[Findings]:
         try:
@@ -228,7 +265,8 @@ class JudgeWorker:
         outcomes: list[Outcome] = []
         for findings in many:
             try:
-                outcome = self._bench.judge.reassess(findings, now)
+                placed = self._bench.relocation.in_place(findings)
+                outcome = self._bench.judge.reassess(placed, now)
             except Exception as error:
                 self._meters.failures.labels(stage="reassess").inc()
                 _log.error(
@@ -285,6 +323,8 @@ class JudgeWorker:
     def _sweep(self) -> None:
         began, now = self._clock.monotonic(), self._clock.now()
         bench = self._bench
+        self._take_back(bench.retirement.heard(), now)
+        self._relocate(bench.relocation.node_ids(), now)
         bench.pools.recount()
         result = bench.sweeper.look(now)
         touched = self._judge_new_events()

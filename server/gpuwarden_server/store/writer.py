@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from sqlite3 import Connection as SqliteConnection
 from sqlite3 import Error as SqliteError
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from gpuwarden_server.core.errors import ServerError
 
@@ -111,9 +112,10 @@ class Writer:
                     group.append(job)
                     self._write_one(connection, job, done)
         except (SQLAlchemyError, SqliteError) as error:
-            self._note_failure(str(error))
+            reason = _reason(error)
+            self._note_failure(reason)
             for job in group or [first]:
-                _fail(job.future, WriteFailed(f"{self._name}: {error}"))
+                _fail(job.future, WriteFailed(f"{self._name}: {reason}"))
             return
         if done and self._failing:
             self._failing = False
@@ -147,13 +149,36 @@ class Writer:
             with connection.begin_nested():
                 result = job.run(connection)
         except OperationalError as error:  # disk full, I/O error: the file's fault, not the job's
-            self._note_failure(str(error.orig))
-            _fail(job.future, WriteFailed(f"{self._name}: {error.orig}"))
+            first = _first_of(error)
+            self._note_failure(_reason(first))
+            _fail(job.future, WriteFailed(f"{self._name}: {_reason(first)}"))
+            if not _in_transaction(connection):
+                raise first from None  # a job that followed would commit by itself
             return
         except Exception as error:  # writer thread: whatever a job raises is its owner's
             _fail(job.future, error)
             return
         done.append((job, result))
+
+
+def _first_of(error: OperationalError) -> OperationalError:
+    """What went wrong first: where SQLite rolled all back, the savepoint fails too and hides it."""
+    context = error.__context__
+    while context is not None:
+        error = context if isinstance(context, OperationalError) else error
+        context = context.__context__
+    return error
+
+
+def _in_transaction(connection: Connection) -> bool:
+    """Whether the group's transaction stands: a full disk may end it (lang_transaction.html)."""
+    driver = connection.connection.driver_connection
+    return isinstance(driver, SqliteConnection) and driver.in_transaction
+
+
+def _reason(error: Exception) -> str:
+    """SQLite's own words: a statement's values may be secrets and are no matter of the caller's."""
+    return str(error.orig) if isinstance(error, DBAPIError) else str(error)
 
 
 def _fail(future: Future[Any], error: Exception) -> None:

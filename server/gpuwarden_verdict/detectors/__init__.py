@@ -13,12 +13,15 @@ from gpuwarden_verdict.detectors.check_failed import CheckFailedDetector
 from gpuwarden_verdict.detectors.contract import EventDetector, SweepDetector
 from gpuwarden_verdict.detectors.device_missing import DeviceMissingDetector
 from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
+from gpuwarden_verdict.detectors.driver_wide import DriverWideDetector
 from gpuwarden_verdict.detectors.ecc_uncorrected import EccUncorrectedDetector
+from gpuwarden_verdict.detectors.gpu_answers import detect_answers
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
 from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
 from gpuwarden_verdict.detectors.learned import detect_risk, detect_risk_clear
 from gpuwarden_verdict.detectors.link_down import CARRIER_DOWN, PORT_DOWN
+from gpuwarden_verdict.detectors.link_flapping import PORT_FLAPPING
 from gpuwarden_verdict.detectors.nic_error import NIC_ERROR, NIC_LINK_LOG
 from gpuwarden_verdict.detectors.nvlink_down import NvlinkDownDetector
 from gpuwarden_verdict.detectors.nvlink_log import NVLINK_LOG
@@ -31,6 +34,7 @@ from gpuwarden_verdict.detectors.row_remap import ROW_REMAP_FAILURE, ROW_REMAP_P
 from gpuwarden_verdict.detectors.storage import DISK_ERROR, FS_READONLY, NFS_TIMEOUT
 from gpuwarden_verdict.detectors.sxid import SxidDetector
 from gpuwarden_verdict.detectors.temperature_peers import TemperaturePeersDetector
+from gpuwarden_verdict.detectors.uncorrectable_remap import UncorrectableRemapDetector
 from gpuwarden_verdict.detectors.xid import XidDetector
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.incidents.domain import Incident
@@ -53,6 +57,8 @@ __all__ = [
 
 EVENT_DETECTORS: tuple[EventDetector, ...] = (
     XidDetector(),
+    UncorrectableRemapDetector(),
+    DriverWideDetector(),
     RecoveryTextDetector(),
     SxidDetector(),
     GpuLostDetector(),
@@ -80,6 +86,7 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     DeviceMissingDetector(),
     PORT_DOWN,
     CARRIER_DOWN,
+    PORT_FLAPPING,
     NvlinkDownDetector(),
     TemperaturePeersDetector(),
 )
@@ -115,7 +122,7 @@ def detect_clears(
         for item in incident.evidence:
             if item.persistence is Persistence.LEVEL and item.cleared_at is None:
                 asked.setdefault(item.detector, set()).add(incident.entity)
-    recoveries: list[Recovery] = []
+    recoveries = detect_answers(state, fleet, open_incidents, now)
     for detector in SWEEP_DETECTORS:
         entities = set().union(*(asked.get(name, set()) for name in detector.speaks_for))
         ordered = sorted(entities, key=lambda ref: (ref.kind, ref.key))

@@ -6,6 +6,7 @@ from gpuwarden_kernel_log import Family
 from gpuwarden_verdict.context import NodeContext
 from gpuwarden_verdict.detectors.making import Weight, event_signal, where
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
@@ -60,7 +61,7 @@ class GpuLostDetector:
             version=self.version,
             fault_class=FaultClass.BUS,
             weight=_PROBED if sure else _PROBED_ONCE,
-            sentence=f"{where(event, ref)} is gone ({reason}) at {probes} probes in a row",
+            sentence=f"{where(event, ref)} is gone ({reason}) {_in_words(probes, sure=sure)}",
             plane=Plane.STRUCTURE,
         )
 
@@ -83,9 +84,15 @@ def _probes(event: Event) -> int:
     return probes if isinstance(probes, int) and not isinstance(probes, bool) else 1
 
 
+def _in_words(probes: int, *, sure: bool) -> str:
+    if probes >= ENOUGH_PROBES:
+        return f"at {probes} probes in a row"
+    return "at one probe, and the kernel says so too" if sure else "at one probe"
+
+
 def _told_by_kernel(event: Event, ref: EntityRef, node: NodeContext) -> bool:
     return any(
-        past.family == Family.GPU_LOST or past.xid == _BUS_XID
+        origin_proven(past) and (past.family == Family.GPU_LOST or past.xid == _BUS_XID)
         for past in node.lately(ref, event.observed_at)
     )
 

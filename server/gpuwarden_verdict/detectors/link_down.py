@@ -20,7 +20,7 @@ from gpuwarden_verdict.detectors.reading import (
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
 from gpuwarden_verdict.windows import FleetState, KindView
-from gpuwarden_verdict.windows.planes import F64
+from gpuwarden_verdict.windows.planes import F32
 from gpuwarden_wire.metrics import EntityKind
 
 TOGETHER_S = 60.0
@@ -62,7 +62,7 @@ class LinkDownDetector:
         """One signal a port."""
         view = state.view(EntityKind.NIC)
         down = self._down(state, view, fleet, now)
-        shared = _fell_together(view, view.last_change_at(self.metric), down)
+        shared = fell_together(view, view.steady_s(self.metric), down)
         return [
             self._signal(ref, now, float(view.last(self.metric)[row]), shared=bool(shared[row]))
             for row, ref in hits(view, down)
@@ -109,19 +109,25 @@ class LinkDownDetector:
         )
 
 
-def _fell_together(view: KindView, changed_at: F64, down: Bool) -> Bool:
-    """Ports down whose fall was within TOGETHER_S of falls on TOGETHER_NODES nodes, shape (N,)."""
+def fell_together(view: KindView, down_s: F32, down: Bool) -> Bool:
+    """Ports down whose fall was within TOGETHER_S of falls on TOGETHER_NODES nodes, shape (N,).
+
+    For how long a port has been down (`down_s`, shape (N,)) is what its agent measures between its
+    own readings. When it fell is no measure: agents' clocks are minutes apart where time is not
+    served, and when readings arrive says nothing after a spool was emptied. Every node here was
+    heard of a moment ago, so that equal durations are falls at the same time.
+    """
     shared = np.zeros(len(view), dtype=np.bool_)
     rows = np.flatnonzero(down)
     for row in rows:
-        near = rows[np.abs(changed_at[rows] - changed_at[row]) <= TOGETHER_S]
+        near = rows[np.abs(down_s[rows] - down_s[row]) <= TOGETHER_S]
         shared[row] = np.unique(view.node_rows[near]).size >= TOGETHER_NODES
     return shared
 
 
 PORT_DOWN = LinkDownDetector(
     name="nic_port_down",
-    version=1,
+    version=2,
     metric="nic_port_state",
     up=4.0,  # /sys/class/infiniband/D/ports/P/state: 4 is ACTIVE
     score=0.85,
@@ -129,7 +135,7 @@ PORT_DOWN = LinkDownDetector(
 )
 CARRIER_DOWN = LinkDownDetector(
     name="nic_carrier_down",
-    version=1,
+    version=2,
     metric="nic_carrier",
     up=1.0,
     # RDMA ports have a port state too; a net interface alone may be management's or spare

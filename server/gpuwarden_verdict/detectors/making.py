@@ -7,13 +7,26 @@ from dataclasses import dataclass, replace
 
 from gpuwarden_kernel_log import Family, KernelEvent, LineContext, parse_line
 from gpuwarden_verdict.context import NodeContext, source_of
-from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.entities import (
+    SEVERITY_RANK,
+    EntityRef,
+    FaultClass,
+    RecommendedAction,
+    Rung,
+    Severity,
+)
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
+
+UNPROVEN_SCORE = 0.7
+"""Most that a kernel line of unproven origin weighs: below any exclusion, enough for advice, and
+together with another plane of evidence that may exclude, as much as the kernel's own word."""
+_UNPROVEN = "origin not proven: a program may have written this line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,10 @@ def event_signal(
     echo: bool = False,
     application_possible: bool = False,
 ) -> Signal:
-    """A signal that stands on one event."""
+    """A signal that stands on one event; of unproven origin it asks for a look and no more."""
+    if not origin_proven(event):
+        weight = _at_most_suspect(weight)
+        sentence = f"{sentence} ({_UNPROVEN})"
     numbers = {"count": float(event.count)}
     numbers |= {"xid": float(event.xid)} if event.xid is not None else {}
     numbers |= {"sxid": float(event.sxid)} if event.sxid is not None else {}
@@ -79,6 +95,7 @@ def event_signal(
         max_rung=weight.max_rung,
         source=source_of(event),
         count=event.count,
+        place=(event.pci_bus_id or "") if ref.kind is EntityKind.NODE else "",
     )
 
 
@@ -93,7 +110,7 @@ def parsed_line(event: Event, node: NodeContext) -> KernelEvent | None:
     parsed = parse_line(event.text, LineContext(driver_version=_driver_version(node)))
     if parsed is None or parsed.family.value != event.family:
         return None
-    return parsed if _written_by_kernel(event) else replace(parsed, acts_alone=False)
+    return parsed if _said_to_act_alone(event) else replace(parsed, acts_alone=False)
 
 
 def severity_of(event: Event, parsed: KernelEvent | None) -> Severity:
@@ -166,14 +183,21 @@ class FamilyDetector:
         return [signal]
 
 
-def _written_by_kernel(event: Event) -> bool:
-    """Whether the agent took the line for the kernel's own: a program's is never an order.
+def _at_most_suspect(weight: Weight) -> Weight:
+    grave = SEVERITY_RANK[weight.severity] > SEVERITY_RANK[Severity.ERROR]
+    return replace(
+        weight,
+        score=min(weight.score, UNPROVEN_SCORE),
+        severity=Severity.ERROR if grave else weight.severity,
+        acts_alone=False,
+        max_rung=min(weight.max_rung, Rung.SUSPECT),
+    )
 
-    Only the agent sees the wrapper that tells. It says "relayed" for records of /dev/kmsg, and for
-    wrapped lines leaves acts_alone out of what it read ("fault_class" stands in all it reads).
-    """
+
+def _said_to_act_alone(event: Event) -> bool:
+    """Whether the agent lets the line act alone; "fault_class" stands in all that it reads."""
     read = event.attributes
-    return not read.get("relayed") and ("fault_class" not in read or bool(read.get("acts_alone")))
+    return origin_proven(event) and ("fault_class" not in read or bool(read.get("acts_alone")))
 
 
 def _driver_version(node: NodeContext) -> str | None:

@@ -6,9 +6,16 @@ from functools import cache
 
 from gpuwarden_kernel_log import RecoveryAction, xid_codes, xid_entry
 from gpuwarden_verdict.context import NodeContext
-from gpuwarden_verdict.detectors import driver_stuck, gpu_lost, plug_in_check, recovery_text
+from gpuwarden_verdict.detectors import (
+    driver_stuck,
+    gpu_lost,
+    plug_in_check,
+    recovery_text,
+    uncorrectable_remap,
+)
 from gpuwarden_verdict.detectors.xid import RECOVERY_XID
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.signals import Recovery, RecoveryKind
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
@@ -40,7 +47,8 @@ def detect_recovery(
         case EventKind.DRIVER_RESPONDS:
             return [_reading(event, ref, driver_stuck.DETECTOR, "the driver answers again")]
         case EventKind.KERNEL_LOG if event.xid == RECOVERY_XID:
-            if recovery_text.stated_action(event) is not RecoveryAction.NONE:
+            stated = recovery_text.stated_action(event)
+            if stated is not RecoveryAction.NONE or not origin_proven(event):
                 return []
             return [_reading(event, ref, recovery_text.DETECTOR, "the driver asks for nothing")]
         case _:
@@ -107,7 +115,8 @@ def _cleared_by_clean_reading(trouble: str) -> frozenset[str]:
         case "recovery_action":
             return _reset_detectors()
         case "row_remap_pending":
-            return frozenset({"row_remap_pending", "ecc_uncorrected", "xid:48", "xid:63"})
+            after_48 = {"xid:48", "xid:63", uncorrectable_remap.DETECTOR}
+            return frozenset({"row_remap_pending", "ecc_uncorrected"} | after_48)
         case _:
             return frozenset()
 
@@ -116,7 +125,8 @@ def _cleared_by_clean_reading(trouble: str) -> frozenset[str]:
 def _reset_detectors() -> frozenset[str]:
     """Codes whose bucket is a reset: done, once the driver asks for nothing any more."""
     codes = {f"xid:{code}" for code in xid_codes() if _asks_for_reset(code)}
-    return frozenset({"recovery_action", recovery_text.DETECTOR} | codes)
+    by_name = {"recovery_action", recovery_text.DETECTOR, uncorrectable_remap.DETECTOR}
+    return frozenset(by_name | codes)
 
 
 def _asks_for_reset(code: int) -> bool:

@@ -47,8 +47,6 @@ _WARNING_SCORES = {FaultClass.MEMORY: 0.3}  # 63, 92: wear, the driver coped
 _WARNING_SCORE = 0.15
 _UNCONTAINED = 95
 """Data of running work may be wrong already: going on costs more than stopping."""
-_REMAP_CODES = frozenset({63, 64})
-_UNCORRECTABLE = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class XidDetector:
     """Signals of XIDs."""
 
     name = "xid"
-    version = 1
+    version = 2
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal an XID event; none for codes that are only informative."""
@@ -87,7 +85,7 @@ class XidDetector:
             detector=f"xid:{xid.code}",
             version=self.version,
             fault_class=xid.fault_class,
-            weight=weigh_xid(xid, remapping=_remapped_near(event, ref, node)),
+            weight=weigh_xid(xid),
             sentence=_sentence(xid, event, ref),
             echo=xid.echo,
             application_possible=xid.application_possible,
@@ -129,8 +127,8 @@ def read_xid(event: Event, node: NodeContext) -> XidReading:
     )
 
 
-def weigh_xid(xid: XidReading, *, remapping: bool = False) -> Weight:
-    """How an XID weighs; `remapping`: a 63 or 64 stands beside it (WORKFLOW_XID_48: drain)."""
+def weigh_xid(xid: XidReading) -> Weight:
+    """How an XID weighs by itself; what 48 asks for beside a 63 or 64 is `uncorrectable_remap`."""
     action = recommended(xid.bucket)
     if xid.echo:
         return Weight(SCORE_ECHO, Severity.INFO, ttl_s=APPLICATION_TTL_S, action=action)
@@ -151,18 +149,12 @@ def weigh_xid(xid: XidReading, *, remapping: bool = False) -> Weight:
             Persistence.BOOT,
             action=action,
             acts_alone=xid.acts_alone,
-            max_rung=_fatal_rung(xid, remapping=remapping),
+            max_rung=Rung.EVICT if xid.code == _UNCONTAINED else Rung.EXCLUDE,
         )
     if xid.severity is Severity.ERROR:
         return Weight(_error_score(xid), Severity.ERROR, ttl_s=DAY_S, action=action)
     score = _WARNING_SCORES.get(xid.fault_class, _WARNING_SCORE)
     return Weight(score, Severity.WARNING, ttl_s=DAY_S, action=action, max_rung=Rung.SUSPECT)
-
-
-def _fatal_rung(xid: XidReading, *, remapping: bool) -> Rung:
-    if xid.code == _UNCONTAINED:
-        return Rung.EVICT
-    return Rung.DRAIN if xid.code == _UNCORRECTABLE and remapping else Rung.EXCLUDE
 
 
 def _error_score(xid: XidReading) -> float:
@@ -189,10 +181,6 @@ def _from_line(code: int, parsed: KernelEvent, entry: XidEntry | None) -> XidRea
 def _never_fatal_unknown(severity: Severity, bucket: str | None) -> Severity:
     fatal = severity is Severity.CRITICAL
     return Severity.ERROR if fatal and bucket not in ASKS_FOR_HARDWARE else severity
-
-
-def _remapped_near(event: Event, ref: EntityRef, node: NodeContext) -> bool:
-    return any(past.xid in _REMAP_CODES for past in node.lately(ref, event.observed_at))
 
 
 def _sentence(xid: XidReading, event: Event, ref: EntityRef) -> str:

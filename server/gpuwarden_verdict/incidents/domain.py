@@ -61,6 +61,8 @@ class EvidenceItem:
         flaps: How often it came back after it had cleared.
         sources: Where the latest occurrence was read.
         thresholds: Limits that the numbers were held against.
+        places: PCI addresses that it spoke of where it is the node's for want of a better entity
+            (no NVML), the first 64.
     """
 
     detector: str
@@ -87,6 +89,7 @@ class EvidenceItem:
     flaps: int = 0
     sources: tuple[str, ...] = ()
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class Incident:
         acquitted_severity: Severity at the revoke: only a higher one, or another class, may
             decide again.
         acquitted_class: Class at the revoke: a re-labelled incident is not acquitted any more.
+        acquitted_places: PCI addresses that the evidence spoke of at the revoke: what speaks of
+            another may decide.
     """
 
     id: str
@@ -131,6 +136,7 @@ class Incident:
     acquitted_until: float | None = None
     acquitted_severity: Severity | None = None
     acquitted_class: FaultClass | None = None
+    acquitted_places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

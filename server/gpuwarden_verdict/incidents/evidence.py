@@ -15,6 +15,7 @@ from gpuwarden_verdict.signals import Persistence, Plane, Recovery, RecoveryKind
 _EVENT_IDS_KEPT = 20
 _SCORE_STEP = 0.1  # smaller changes of a level's score are not worth a stored fact
 _REFRESH_S = 3600.0  # numbers of a standing level are stored anew this often
+_PLACES_KEPT = 64  # more devices than a node has GPUs, NICs and disks
 _MOST_FLAPS = 6  # the dwell doubles with each flap, up to 64 times
 
 
@@ -59,6 +60,7 @@ def new_item(signal: Signal, now: float) -> EvidenceItem:
         received_at=now,
         sources=(signal.source,) if signal.source else (),
         thresholds=signal.thresholds,
+        places=(signal.place,) if signal.place else (),
     )
 
 
@@ -77,7 +79,7 @@ def join_signal(item: EvidenceItem, signal: Signal, now: float) -> Joined:
     back = item.cleared_at is not None
     joined = _merged(item, signal, fresh)
     if back:
-        joined = replace(joined, cleared_at=None, flaps=item.flaps + 1, received_at=now)
+        joined = _come_back(joined, signal, now)
     return Joined(joined, _news(item, joined, signal, fresh, back))
 
 
@@ -169,7 +171,7 @@ def _merged(item: EvidenceItem, signal: Signal, fresh: int) -> EvidenceItem:
     renewed = signal.observed_at >= item.last_at
     return replace(
         item,
-        sentence=signal.sentence if (renewed and fresh) or not signal.event_ids else item.sentence,
+        sentence=_told_by(item, signal, fresh=fresh > 0),
         score=signal.score if not signal.event_ids else max(item.score, signal.score),
         severity=signal.severity if not signal.event_ids else _graver(item, signal),
         persistence=signal.persistence,
@@ -186,7 +188,41 @@ def _merged(item: EvidenceItem, signal: Signal, fresh: int) -> EvidenceItem:
         max_rung=max(item.max_rung, signal.max_rung) if signal.event_ids else signal.max_rung,
         boot_id=signal.boot_id or item.boot_id,
         sources=(*item.sources, *told) if same_occurrence else (told or item.sources),
+        places=_places(item, signal),
     )
+
+
+def _places(item: EvidenceItem, signal: Signal) -> tuple[str, ...]:
+    known = not signal.place or signal.place in item.places
+    return item.places if known else (*item.places, signal.place)[:_PLACES_KEPT]
+
+
+def _come_back(joined: EvidenceItem, signal: Signal, now: float) -> EvidenceItem:
+    """What is back weighs what it weighs now: the strength of what had cleared is gone."""
+    return replace(
+        joined,
+        cleared_at=None,
+        flaps=joined.flaps + 1,
+        received_at=now,
+        sentence=signal.sentence,
+        score=signal.score,
+        severity=signal.severity,
+        acts_alone=signal.acts_alone,
+        max_rung=signal.max_rung,
+    )
+
+
+def _told_by(item: EvidenceItem, signal: Signal, *, fresh: bool) -> str:
+    """The sentence: of the latest, but never of one that weighs less than what stands.
+
+    A probe that fails once after two in a row had decided does not speak for them.
+    """
+    new = (signal.max_rung, *weight_of(new_item(signal, 0.0)))
+    old = (item.max_rung, *weight_of(item))
+    if not signal.event_ids or new > old:
+        return signal.sentence
+    newer = fresh and signal.observed_at >= item.last_at and new == old
+    return signal.sentence if newer else item.sentence
 
 
 def _graver(item: EvidenceItem, signal: Signal) -> Severity:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpuwarden_verdict.context import CHAIN_S
-from gpuwarden_verdict.entities import EntityRef, FaultClass, Severity
+from gpuwarden_verdict.entities import SEVERITY_RANK, EntityRef, FaultClass, Severity
 from gpuwarden_verdict.incidents.domain import (
     EvidenceItem,
     Incident,
@@ -34,6 +34,7 @@ from gpuwarden_verdict.incidents.moves import (
     acquit,
     acquit_all,
     acquittals_of,
+    holds_acquittal,
     retire,
 )
 from gpuwarden_verdict.incidents.storms import find_storms
@@ -220,7 +221,7 @@ def _place(
         holder.add(signal, now)
         return None
     same_class = _find(siblings, signal.fault_class)
-    chained = _chain(signal, siblings)
+    chained = _chain(signal, [draft for draft in siblings if _may_chain(signal, draft, now)])
     if signal.echo:
         home = chained or same_class
         if home is not None:
@@ -265,6 +266,23 @@ def _chain(signal: Signal, siblings: Sequence[_Draft]) -> _Draft | None:
         if (gap := _gap(signal, draft.incident.evidence)) <= CHAIN_S
     ]
     return siblings[min(near)[1]] if near else None
+
+
+def _may_chain(signal: Signal, draft: _Draft, now: float) -> bool:
+    """Whether a signal may join an incident as a part of its chain.
+
+    An acquitted incident decides nothing: what it has not held yet, another class or a higher
+    severity of it, came after the person's word and must be free to decide by itself.
+    """
+    incident = draft.incident
+    if signal.echo or not holds_acquittal(incident, now):
+        return True
+    rank = SEVERITY_RANK[signal.severity]
+    return any(
+        item.fault_class is signal.fault_class and SEVERITY_RANK[item.severity] >= rank
+        for item in incident.evidence
+        if not item.echo
+    )
 
 
 def _gap(signal: Signal, evidence: Sequence[EvidenceItem]) -> float:

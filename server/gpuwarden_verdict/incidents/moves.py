@@ -43,12 +43,17 @@ def retire(incident: Incident, by: str, reason: str, now: float) -> IncidentMove
 
 
 def acquit(incident: Incident, by: str, reason: str, now: float) -> IncidentMove:
-    """A revoke: the incident may not decide again for ACQUITTAL_S unless it gets more severe."""
+    """A revoke: the incident may not decide again for ACQUITTAL_S unless it gets more severe.
+
+    Nor does it speak for other devices: two GPUs that are not read are both the node's.
+    """
+    places = {place for item in incident.evidence for place in item.places}
     acquitted = replace(
         incident,
         acquitted_until=now + ACQUITTAL_S,
         acquitted_severity=incident.severity,
         acquitted_class=incident.fault_class,
+        acquitted_places=tuple(sorted(places)),
         updated_at=now,
     )
     return IncidentMove(acquitted, incident.phase, reason, by, now, evidence_only=True)
@@ -79,8 +84,13 @@ def acquittals_of(incidents: Sequence[Incident], now: float) -> tuple[Acquittal,
             until=incident.acquitted_until,
         )
         for incident in incidents
-        if incident.acquitted_until is not None and incident.acquitted_until > now
+        if incident.acquitted_until is not None and holds_acquittal(incident, now)
     )
+
+
+def holds_acquittal(incident: Incident, now: float) -> bool:
+    """Whether a revoke against the incident itself holds at `now`."""
+    return incident.acquitted_until is not None and incident.acquitted_until > now
 
 
 def _moved(

@@ -29,6 +29,14 @@ BY_RULE = "rule"
 BY_SCORE = "score"
 
 
+class Hold(StrEnum):
+    """What waits because a node says that more of its events follow."""
+
+    NONE = "none"
+    CORROBORATED = "corroborated"  # all but what the catalogue lets decide alone
+    ALL = "all"  # old events are told: what ended their faults may be among those that follow
+
+
 class Breaker(StrEnum):
     """OPEN stops new exclusions; returns always pass."""
 
@@ -65,8 +73,8 @@ class EntityCase:
         risk: Latest risk, None where not scored.
         pins: Pins on it.
         acquittals: Acquittals on it.
-        storms: Incident ids that are an application's storm (`find_storms`).
-        more_events: The node says that more events wait: its decisions are held as they are.
+        storms: Incident ids that are a program's storm, or their node's driver's (`find_storms`).
+        hold: Whether its decisions are held as they are, because more events of its node wait.
     """
 
     entity: EntityRef
@@ -78,7 +86,7 @@ class EntityCase:
     pins: tuple[Pin, ...] = ()
     acquittals: tuple[Acquittal, ...] = ()
     storms: frozenset[str] = field(default_factory=frozenset)
-    more_events: bool = False
+    hold: Hold = Hold.NONE
 
 
 def decision_target(ref: EntityRef) -> EntityRef:
@@ -143,7 +151,8 @@ def pool_loads(
     Args:
         document: Policy.
         decisions: All decisions in force (others are left out).
-        gpu_nodes: Nodes that have GPUs; nodes without never count.
+        gpu_nodes: Nodes that have GPUs and belong to the fleet; others never count, excluded or
+            silent.
         silent_nodes: Nodes not heard of; many of them open the breaker.
     """
     members: dict[str, set[str]] = {pool.name: set() for pool in document.pools}

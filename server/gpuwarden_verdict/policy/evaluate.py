@@ -8,13 +8,19 @@ from typing import assert_never
 
 from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
 from gpuwarden_verdict.exclusions import covers
-from gpuwarden_verdict.incidents.domain import IncidentPhase
-from gpuwarden_verdict.incidents.evidence import first_sign, statement_of
+from gpuwarden_verdict.incidents.domain import EvidenceItem, IncidentPhase
+from gpuwarden_verdict.incidents.evidence import (
+    Standing,
+    first_sign,
+    standing_of,
+    statement_of,
+)
 from gpuwarden_verdict.incidents.moves import GPUWARDEN
 from gpuwarden_verdict.policy.case import (
     BY_PIN,
     Breaker,
     EntityCase,
+    Hold,
     PoolLoad,
     cap_nodes,
     decision_target,
@@ -31,12 +37,13 @@ from gpuwarden_verdict.policy.document import (
     PinKind,
     PoolPolicy,
 )
-from gpuwarden_verdict.policy.judgement import Judgement, judge_case
+from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR, Judgement, judge_case
 
 __all__ = [
     "Breaker",
     "DecisionError",
     "EntityCase",
+    "Hold",
     "PoolLoad",
     "approve",
     "cap_nodes",
@@ -163,8 +170,30 @@ def _decide_pins(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
 
 def _decide_evidence(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
     case = setting.case
-    if case.more_events:
-        return []
+    match case.hold:
+        case Hold.ALL:
+            return []
+        case Hold.CORROBORATED:
+            return _decide_held(setting, pins)
+        case Hold.NONE:
+            return _decide_all(setting, pins)
+        case _:
+            assert_never(case.hold)
+
+
+def _decide_held(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
+    """A new exclusion, or a higher one, on what decides alone; nothing else moves before its time.
+
+    A lost GPU is lost whatever follows: 20,000 lines of the same fault must not keep it in use.
+    """
+    moves = _decide_all(setting, pins)
+    present = max((d.rung for d in setting.case.decisions if covers(d)), default=Rung.SUSPECT)
+    raised = (m for m in moves if m.decision.phase in _LIVE and m.decision.rung > present)
+    return moves if any(raised) else []
+
+
+def _decide_all(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
+    case = setting.case
     standing = [d for d in case.decisions if d.decided_by != BY_PIN and d.phase in _LIVE]
     present = max(standing, key=lambda d: (covers(d), d.rung), default=None)
     extra = [d for d in standing if d is not present]
@@ -196,7 +225,7 @@ def _review_exclusion(
     """An exclusion in force: renewed, raised, or ended on evidence; guards do not touch it."""
     if setting.case.state is EntityState.IN_REPAIR:
         return []
-    stands = _stands(present, setting.case)
+    stands = _stands(present, setting.case) and not _only_score_holds(present, setting)
     if judgement is not None and judgement.rung > present.rung:
         raised = replace(
             present,
@@ -258,6 +287,27 @@ def _stands(present: Decision, case: EntityCase) -> bool:
     """Whether the incident that a decision rests on is still open."""
     open_ids = {i.id for i in case.incidents if i.phase is not IncidentPhase.RESOLVED}
     return present.incident_id in open_ids
+
+
+def _only_score_holds(present: Decision, setting: _Setting) -> bool:
+    """Whether nothing but a score that may not exclude keeps an exclusion's incident open.
+
+    A score looks back: hours after a lost GPU came back with a reboot it still counts that loss.
+    Evidence that has cleared keeps the exclusion for the dwell, as everywhere.
+    """
+    standing = [
+        item
+        for incident in setting.case.incidents
+        if incident.id == present.incident_id
+        for item in incident.evidence
+        if not item.echo
+        and standing_of(item, setting.now, setting.pool.dwell_s) is not Standing.OVER
+    ]
+    return bool(standing) and all(_may_not_hold(item) for item in standing)
+
+
+def _may_not_hold(item: EvidenceItem) -> bool:
+    return item.detector == LEARNED_DETECTOR and item.max_rung < Rung.EXCLUDE
 
 
 def _worth_storing(present: Decision, new: Decision) -> bool:

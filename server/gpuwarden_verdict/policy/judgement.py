@@ -15,10 +15,14 @@ from gpuwarden_verdict.entities import (
 )
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
 from gpuwarden_verdict.incidents.evidence import confidence_of, is_cause, live_items, weight_of
-from gpuwarden_verdict.policy.case import BY_RULE, BY_SCORE, EntityCase
+from gpuwarden_verdict.incidents.moves import holds_acquittal
+from gpuwarden_verdict.policy.case import BY_RULE, BY_SCORE, EntityCase, Hold
 from gpuwarden_verdict.policy.document import PoolPolicy
 
 LEARNED_DETECTOR = "learned_score"
+
+CATALOGUED = ("xid:", "sxid:")
+"""Detectors of single codes, each with its entry in NVIDIA's catalogue."""
 
 SUSPECT_CONFIDENCE = 0.3
 """Least confidence for advice."""
@@ -57,29 +61,49 @@ def judge_case(case: EntityCase, pool: PoolPolicy, now: float) -> Judgement | No
     return max(judged, key=_weight, default=None)
 
 
-def is_acquitted(incident: Incident, case: EntityCase, now: float) -> bool:
-    """Whether a revoke still holds against this incident: same class, no higher severity."""
-    held = [
-        acquittal.severity
-        for acquittal in case.acquittals
-        if acquittal.entity in (incident.entity, case.entity)
+def free_items(
+    items: Sequence[EvidenceItem], incident: Incident, case: EntityCase, now: float
+) -> list[EvidenceItem]:
+    """What no revoke speaks for: all, or what is told of devices that no person has judged.
+
+    A revoke holds against the same class, no higher severity, and on a node the same PCI
+    addresses. Once its incident has ended (another boot, a passed check), an address decides anew.
+    """
+    if _holds_itself(incident, now):
+        return [item for item in items if not set(item.places) <= set(incident.acquitted_places)]
+    if _held_by_former(incident, case, now):
+        return [item for item in items if item.places]
+    return list(items)
+
+
+def _holds_itself(incident: Incident, now: float) -> bool:
+    of_class = incident.acquitted_class in (None, incident.fault_class)
+    severity = incident.acquitted_severity or incident.severity
+    return holds_acquittal(incident, now) and of_class and _no_graver(incident, severity)
+
+
+def _held_by_former(incident: Incident, case: EntityCase, now: float) -> bool:
+    return any(
+        acquittal.entity in (incident.entity, case.entity)
         and acquittal.fault_class is incident.fault_class
         and acquittal.until > now
-    ]
-    of_class = incident.acquitted_class in (None, incident.fault_class)
-    if incident.acquitted_until is not None and incident.acquitted_until > now and of_class:
-        held.append(incident.acquitted_severity or incident.severity)
-    return any(SEVERITY_RANK[incident.severity] <= SEVERITY_RANK[severity] for severity in held)
+        and _no_graver(incident, acquittal.severity)
+        for acquittal in case.acquittals
+    )
+
+
+def _no_graver(incident: Incident, severity: Severity) -> bool:
+    return SEVERITY_RANK[incident.severity] <= SEVERITY_RANK[severity]
 
 
 def _judge_incident(
     incident: Incident, case: EntityCase, pool: PoolPolicy, now: float
 ) -> Judgement | None:
-    live = live_items(incident.evidence, now)
-    settled = [item for item in live if item.acts_alone or now - item.received_at >= pool.settle_s]
+    live = free_items(live_items(incident.evidence, now), incident, case, now)
+    settled = [item for item in live if _may_speak(item, case, pool, now)]
     if not settled or incident.phase is IncidentPhase.RESOLVED:
         return None
-    if is_acquitted(incident, case, now) or incident.id in case.storms:
+    if incident.id in case.storms:
         return None
     rung = _rung(incident, settled, case, pool)
     confidence = confidence_of(settled, max(rung, Rung.SUSPECT))
@@ -87,6 +111,17 @@ def _judge_incident(
         return None
     decisive = max(settled, key=lambda item: (item.max_rung >= rung, *weight_of(item)))
     return Judgement(incident, rung, confidence, _decided_by(settled), decisive)
+
+
+def _may_speak(item: EvidenceItem, case: EntityCase, pool: PoolPolicy, now: float) -> bool:
+    """Whether evidence need not wait: for what may corroborate or acquit it, or for what follows.
+
+    While more events of the node follow, only codes of the catalogue speak. A reading, a check or a
+    lost device may be taken back among them.
+    """
+    if case.hold is not Hold.NONE:
+        return item.acts_alone and item.detector.startswith(CATALOGUED)
+    return item.acts_alone or now - item.received_at >= pool.settle_s
 
 
 def _rung(

@@ -23,6 +23,9 @@ class Trigger(StrEnum):
     REPAIR_BEGUN = "repair_begun"
     CHECK_PASSED = "check_passed"
     PROBATION_OVER = "probation_over"
+    RETIRED = "retired"  # the node itself was
+    NODE_RETIRED = "node_retired"  # the node that the GPU sits in was
+    RETURNED = "returned"  # a retired node's agent sends again
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class EntityRecord:
 
 
 _S, _T = EntityState, Trigger
+_OF_THE_FLEET = tuple(state for state in EntityState if state is not EntityState.RETIRED)
 STEPS = MappingProxyType(
     {
         (_S.HEALTHY, _T.SUSPECTED): _S.SUSPECT,
@@ -48,9 +52,13 @@ STEPS = MappingProxyType(
         (_S.DRAINING, _T.REVOKED): _S.HEALTHY,
         (_S.DRAINING, _T.REPAIR_BEGUN): _S.IN_REPAIR,
         (_S.IN_REPAIR, _T.CHECK_PASSED): _S.PROBATION,
+        (_S.IN_REPAIR, _T.REVOKED): _S.HEALTHY,
         (_S.PROBATION, _T.PROBATION_OVER): _S.HEALTHY,
         (_S.PROBATION, _T.EXCLUDED): _S.EXCLUDED,
+        (_S.RETIRED, _T.RETURNED): _S.HEALTHY,
     }
+    | {(state, _T.RETIRED): _S.RETIRED for state in _OF_THE_FLEET}
+    | {(state, _T.NODE_RETIRED): _S.HEALTHY for state in _OF_THE_FLEET if state is not _S.HEALTHY}
 )
 _OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING})
 
@@ -71,8 +79,9 @@ def judge_state(
 ) -> EntityRecord:
     """The record after looking at the entity's decisions.
 
-    A repair in progress is left alone: only a passed check ends it (`step_record`). A revoke must
-    be among `decisions` in the call that follows it, else the way back leads over probation.
+    A repair in progress is left alone: a passed check ends it (`step_record`), or a person who
+    revokes the exclusion that it is for. A revoke must be among `decisions` in the call that
+    follows it, else the way back leads over probation, and a repair goes on.
 
     Args:
         record: Present state.
@@ -92,13 +101,13 @@ def _trigger(
     if rung >= Rung.EXCLUDE:
         asked = rung >= Rung.DRAIN and record.state is EntityState.EXCLUDED
         return Trigger.DRAIN_ASKED if asked else Trigger.EXCLUDED
+    revoked = any(decision.phase is DecisionPhase.REVOKED for decision in decisions)
     if record.state in _OUT:
-        revoked = any(decision.phase is DecisionPhase.REVOKED for decision in decisions)
         return Trigger.REVOKED if revoked else Trigger.LIFTED
     if record.state is EntityState.PROBATION:
         return Trigger.PROBATION_OVER if now - record.since >= dwell_s else None
     if record.state is EntityState.IN_REPAIR:
-        return None
+        return Trigger.REVOKED if revoked else None
     return Trigger.SUSPECTED if _advised(decisions) else Trigger.CLEARED
 
 

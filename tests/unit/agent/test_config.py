@@ -13,6 +13,7 @@ from gpuwarden_agent.config import (
     load_settings,
     setting_docs,
 )
+from gpuwarden_agent.transport.key import KeySource, KeyUnavailable
 
 
 def test_defaults_hold_where_nothing_is_set() -> None:
@@ -48,6 +49,8 @@ BAD_VALUES = [
     ("EXPORTERS", "127.0.0.1:9400", "https://"),
     ("EXPORTERS", "dcgm=", "dcgm=http://"),
     ("EXPORTER_CERT_FILE", "/etc/c.pem", "belong together"),
+    ("KEY", "gw_…", "KEY=***: character 4 of the key is … (U+2026)"),
+    ("KEY", "gw_a b", "gpuwarden keys create"),
 ]
 
 
@@ -87,6 +90,16 @@ def test_a_key_is_given_once_and_never_shown() -> None:
     with pytest.raises(ConfigError, match="keep one"):
         load_settings({f"{PREFIX}KEY": "gw_x", f"{PREFIX}KEY_FILE": "/k"}, {})
     assert "default" not in [doc.default for doc in setting_docs() if doc.name == "key"]
+
+
+def test_a_key_file_with_what_is_no_key_is_named_with_the_mend(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("gw_…\n", encoding="utf-8")
+    with pytest.raises(KeyUnavailable) as caught:
+        KeySource("", file).current()
+    assert "character 4 of the key is … (U+2026)" in str(caught.value)
+    assert str(file) in str(caught.value)
+    assert "gpuwarden keys create" in str(caught.value)
 
 
 def test_every_setting_is_documented_and_names_its_unit() -> None:

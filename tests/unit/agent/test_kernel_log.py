@@ -41,6 +41,22 @@ def test_a_line_becomes_an_event_with_all_that_it_says(path: Path) -> None:
     assert found.attributes["acts_alone"] is True
 
 
+def test_what_a_program_may_have_written_says_so(path: Path) -> None:
+    follower = Running(path, Positions()).follower
+    forms = {
+        "Jan 21 04:41:44 n1 bob[4242]: {}": True,
+        'overlayfs: unrecognized mount option "{}"': True,
+        "Jan 21 04:41:44 n1 kernel: [20001.123456] {}": False,
+    }
+    for form, unproven in forms.items():
+        text = form.format(XID_79).encode()
+        (one,) = follower.recognise(KernelLine(id="file:1:2:3", text=text))
+        assert bool(one.attributes.get("unproven")) is unproven, form
+        assert bool(one.attributes.get("acts_alone")) is not unproven, form
+    relayed = KernelLine(id="kmsg:b:1", text=XID_79.encode(), relayed=True)
+    assert follower.recognise(relayed)[0].attributes["unproven"] is True
+
+
 def test_benign_lines_give_nothing(path: Path) -> None:
     with Running(path, Positions()) as run:
         append(path, "usb 1-1: new high-speed USB device", "", "EXT4-fs (vda): mounted", XID_79)

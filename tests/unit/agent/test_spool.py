@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from gpuwarden_agent.spool.entry import Outgoing, SpoolUnusable
-from gpuwarden_agent.spool.spool import Spool
+from gpuwarden_agent.spool.spool import LATE_S, Spool
 from gpuwarden_wire.batches import ShedRange, Stream
 from gpuwarden_wire.codec import encode_batch
 from tests.builders.agent import BOOT, event, node_table, origin
@@ -77,6 +77,28 @@ def test_events_are_numbered_from_one_and_say_that_more_wait(tmp_path: Path) -> 
         assert spool.next_events(2) is None
         assert first.batch.spool_id == spool.spool_id
         assert first.batch.boot_id == BOOT
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "late"), [(0.0, False), (LATE_S, False), (LATE_S + 1, True), (-1.0, True)]
+)
+def test_events_that_waited_long_say_so_by_the_agents_own_clock(
+    tmp_path: Path, waited_s: float, late: bool
+) -> None:
+    now = [1000.0]
+    spool = Spool(tmp_path, origin(BOOT), 1_000_000, 1_000_000, clock=lambda: now[0])
+    spool.append_events([event(1)])
+    now[0] += waited_s
+    assert take_events(spool).batch.late is late
+    spool.close()
+
+
+def test_events_of_a_boot_before_say_so_when_they_are_sent(tmp_path: Path) -> None:
+    with opened(tmp_path) as spool:
+        spool.append_events([event(1)])
+    with opened(tmp_path, boot_id="another boot") as spool:
+        spool.append_events([event(2)])
+        assert [take_events(spool, after).batch.late for after in (0, 1)] == [True, False]
 
 
 def test_a_sequence_never_restarts(tmp_path: Path) -> None:

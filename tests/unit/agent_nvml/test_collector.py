@@ -1,62 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from gpuwarden_agent.collectors.contract import CollectorError, Harvest
-from gpuwarden_agent.collectors.nvml import NvmlCollector
-from gpuwarden_agent.sources.nvml import NvmlProbe, NvmlSettings, ProbeState
-from gpuwarden_agent.sources.nvml_frames import GpuAnswer
+from gpuwarden_agent.collectors.contract import CollectorError
+from gpuwarden_agent.sources.nvml import ProbeState
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
+from gpuwarden_wire.readings import NotSupported, Stale, Unavailable
 from tests.builders.nvml import pci_bus
-from tests.unit.agent_nvml.fake_probe import FakeProbe
-
-SLOTS = ("0000:1b:00.0", "0000:43:00.0")
-
-
-def gpu(number: int, code: int = 0) -> GpuAnswer:
-    return GpuAnswer(
-        uuid=f"GPU-{number}",
-        pci_bus_id=SLOTS[number],
-        index=number,
-        model="NVIDIA H100 80GB HBM3",
-        code=code,
-        values={} if code else {"gpu_power_watts": 300.0},
-    )
-
-
-class Rig:
-    """A collector over a fake probe, a folder as sysfs, and a clock in the test's hand."""
-
-    def __init__(self, folder: Path, slots: tuple[str, ...] = SLOTS, **settings: object) -> None:
-        self.probe = FakeProbe()
-        self.clock = 100.0
-        self.count = 0
-        facts = {"boot_id": "boot-1", "sys_root": pci_bus(folder / "sys", slots), **settings}
-        self.collector = NvmlCollector(
-            self.typed_probe(),
-            NvmlSettings(**facts),  # type: ignore[arg-type]  # a test's keyword arguments
-            clock=lambda: self.clock,
-            counter=self.next_count,
-        )
-
-    def typed_probe(self) -> NvmlProbe:
-        return self.probe
-
-    def next_count(self) -> int:
-        self.count += 1
-        return self.count
-
-    def collect(self) -> Harvest:
-        self.clock += 5.0
-        return self.collector.collect(1000.0 + self.clock)
-
-    def node(self, harvest: Harvest) -> Mapping[str, Reading]:
-        return harvest.rows[EntityKind.NODE][""]
+from tests.unit.agent_nvml.rig import SLOTS, Rig, gpu
 
 
 @pytest.fixture
@@ -197,18 +151,6 @@ def test_no_sysfs_is_a_reason_not_a_zero(tmp_path: Path) -> None:
     harvest = rig.collect()
     assert rig.node(harvest)["node_gpus_on_pci"] == Unavailable("no_such_file")
     assert rig.node(harvest)["node_gpus_expected"] == 2
-
-
-def test_the_expected_number_outlives_the_agent_but_not_the_boot(tmp_path: Path) -> None:
-    def expected(folder: str, boot_id: str, *gpus: GpuAnswer) -> Reading:
-        (tmp_path / folder).mkdir()
-        rig = Rig(tmp_path / folder, (SLOTS[0],), boot_id=boot_id, run_folder=tmp_path / "run")
-        rig.probe.will_answer(*gpus)
-        return rig.node(rig.collect())["node_gpus_expected"]
-
-    assert expected("first", "boot-1", gpu(0), gpu(1)) == 2
-    assert expected("second", "boot-1", gpu(0)) == 2
-    assert expected("third", "boot-2", gpu(0)) == 1
 
 
 def test_a_configured_expectation_is_kept(tmp_path: Path) -> None:

@@ -190,3 +190,10 @@ def test_a_node_that_is_refused_does_not_hold_up_the_others() -> None:
     assert ingest.telemetry("gpu-0001") and ingest.telemetry("gpu-0003")
     assert "forbidden" in player.counters().trouble
     assert player.counters().waiting > 0
+
+
+def test_one_that_never_started_can_be_stopped() -> None:
+    """A signal may come between making it and starting it."""
+    with serving(FakeIngest()) as port:
+        player, _ = play(port)
+        assert player.stop(drain_s=0.0)

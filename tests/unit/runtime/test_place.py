@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from gpuwarden_runtime.errors import SettingError
-from gpuwarden_runtime.place import Place, covering, excluded_by_verdict, parse_gpus, sentence
+from gpuwarden_runtime.place import (
+    Place,
+    covering,
+    excluded_by_verdict,
+    parse_gpus,
+    require_gpus,
+    sentence,
+)
 from gpuwarden_runtime.records import Exclusion
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
 
@@ -47,6 +54,38 @@ def test_node_exclusion_covers_any_of_its_gpus_and_no_other_node() -> None:
     assert covering(Place("n1", ("0",)), [NODE]) == (NODE,)
     assert covering(Place("n1.cluster"), [NODE]) == (NODE,)
     assert covering(Place("n2"), [NODE, GPU]) == ()
+
+
+HAS = [
+    EntityVerdict(
+        entity_kind="gpu",
+        entity=f"GPU-{n}{UUID[5:]}",
+        usable=Usable.YES,
+        index=n,
+        pci_bus_id=f"0000:{n:02x}:00.0",
+    )
+    for n in range(2)
+]
+
+
+def test_gpus_that_the_node_has_may_be_named_in_any_form() -> None:
+    for name in ("0", "1", "GPU-0932f937", HAS[1].entity, "00000000:01:00.0", "01:00.0"):
+        require_gpus(Place("n1", (name,)), HAS)
+    require_gpus(Place("n1"), HAS)
+
+
+@pytest.mark.parametrize("name", ["99", "2", "GPU-ffffffff", "0000:99:00.0"])
+def test_a_gpu_that_the_node_has_not_is_refused_with_what_it_has(name: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        require_gpus(Place("n1", ("0", name)), HAS)
+    assert f"--gpus {name}" in caught.value.detail and "n1" in caught.value.detail
+    assert f"0 ({HAS[0].entity})" in caught.value.mend
+
+
+def test_what_is_not_known_of_a_node_refuses_nothing() -> None:
+    require_gpus(Place("n1", ("99",)), [])
+    untold = [EntityVerdict(entity_kind="gpu", entity=UUID, usable=Usable.YES)]
+    require_gpus(Place("n1", ("99", "0000:99:00.0")), untold)
 
 
 def test_gpus_are_read() -> None:

@@ -42,6 +42,35 @@ def test_key_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         read_settings({"GPUWARDEN_KEY_FILE": str(empty)})
 
 
+WRONG_KEYS = [
+    ("gw_…", "character 4 of the key is … (U+2026)"),
+    ("gw_a b", "character 5 of the key is a blank or line break (U+0020)"),
+    ("gw_a\nX-Other: b", "character 5 of the key is a blank or line break (U+000A)"),
+    ("gw_a\x1bb", "character 5 of the key is a control character (U+001B)"),
+    # What Python makes of a byte of the environment that is no UTF-8.
+    ("gw_\udce9", "character 4 of the key is U+DCE9"),
+]
+
+
+@pytest.mark.parametrize(("key", "fault"), WRONG_KEYS)
+def test_key_that_no_header_can_carry_is_named_with_the_mend_and_not_shown(
+    key: str, fault: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({"GPUWARDEN_KEY": key})
+    assert caught.value.detail == f"GPUWARDEN_KEY: {fault}, which no key has"
+    assert "gpuwarden keys create" in caught.value.mend
+    assert key not in str(caught.value)
+
+
+def test_key_file_with_what_is_no_key_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("gw_…\n", encoding="utf-8")
+    with pytest.raises(SettingError, match=r"character 4 of the key is …") as caught:
+        read_settings({"GPUWARDEN_KEY_FILE": str(file)})
+    assert str(file) in caught.value.detail
+
+
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8750", "ftp://x", "http://", "http://x:99999", "http://[x"]
 )
@@ -88,6 +117,16 @@ def test_command_is_what_follows_the_dashes() -> None:
     arguments = parse_arguments(["--node", "n1", "--gpus", "0,1", "--", "run", "--", "--gpus", "x"])
     assert arguments.command == ("run", "--", "--gpus", "x")
     assert (arguments.node, arguments.gpus, arguments.grace_s) == ("n1", ("0", "1"), 30.0)
+
+
+@pytest.mark.parametrize("options", [[], ["--gpus", "0"]])
+def test_a_command_without_the_dashes_is_told_where_they_go(options: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_arguments([*options, "echo", "hi"])
+    said = "write -- before the command: gpuwarden-run [options] -- echo hi"
+    assert str(caught.value).startswith(said)
+    with pytest.raises(UsageError, match="unknown before --: --wrong"):
+        parse_arguments(["--wrong", "--", "echo"])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,17 +11,14 @@ from gpuwarden_verdict.entities import (
     EntityRef,
     EntityState,
     FaultClass,
-    RecommendedAction,
     Rung,
     Severity,
 )
 from gpuwarden_verdict.exclusions import covers
-from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
+from gpuwarden_verdict.incidents.domain import Incident, IncidentPhase
 from gpuwarden_verdict.incidents.lifecycle import acquit
 from gpuwarden_verdict.policy.document import (
     Cap,
-    Decision,
-    DecisionMove,
     DecisionPhase,
     Mode,
     Pin,
@@ -30,81 +26,17 @@ from gpuwarden_verdict.policy.document import (
     PoolPolicy,
 )
 from gpuwarden_verdict.policy.evaluate import (
-    Breaker,
     DecisionError,
     EntityCase,
+    Hold,
     PoolLoad,
     approve,
-    cap_nodes,
     decide,
-    load_after,
-    pool_loads,
     revoke,
 )
-from gpuwarden_verdict.policy.parse import BUILT_IN, parse_policy
 from gpuwarden_verdict.signals import Persistence, Plane
-from tests.builders.verdict import START, counter_of, gpu_ref, node_ref
-
-GPU = gpu_ref(0, 0)
-ACT = replace(BUILT_IN, mode=Mode.ACT, cap=Cap(100, 100.0))
-ROOM = PoolLoad(gpu_nodes=100)
-NOW = START + 100.0
-
-
-def item(**changes: object) -> EvidenceItem:
-    base = EvidenceItem(
-        detector="xid:79",
-        sentence="XID 79",
-        score=0.95,
-        severity=Severity.CRITICAL,
-        persistence=Persistence.BOOT,
-        acts_alone=True,
-        first_at=START,
-        last_at=START,
-        expires_at=START + 86400,
-        count=1,
-        numbers={},
-        event_ids=("e1",),
-        plane=Plane.EVENTS,
-        action=RecommendedAction.REBOOT_NODE,
-        fault_class=FaultClass.BUS,
-        received_at=START,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]  # fields of EvidenceItem by name
-
-
-def incident(entity: EntityRef = GPU, *items: EvidenceItem, **changes: object) -> Incident:
-    evidence = items or (item(),)
-    base = Incident(
-        id=f"inc-{entity.key}",
-        entity=entity,
-        fault_class=FaultClass.BUS,
-        severity=max((i.severity for i in evidence), key=list(Severity).index),
-        phase=IncidentPhase.OPEN,
-        why=evidence[0].sentence,
-        action=RecommendedAction.REBOOT_NODE,
-        confidence=0.95,
-        opened_at=START,
-        updated_at=START,
-        resolved_at=None,
-        boot_id="boot-1",
-        evidence=evidence,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]  # fields of Incident by name
-
-
-def one(
-    case: EntityCase, pool: PoolPolicy = ACT, load: PoolLoad = ROOM, now: float = NOW
-) -> Decision | None:
-    moves = decide(case, pool, "v1", load, now, counter_of("dec"))
-    assert len(moves) <= 1
-    return moves[0].decision if moves else None
-
-
-def made(case: EntityCase, pool: PoolPolicy = ACT, load: PoolLoad = ROOM) -> Decision:
-    decision = one(case, pool, load)
-    assert decision is not None
-    return decision
+from tests.builders.cases import ACT, GPU, NOW, ROOM, incident, item, made, one, pools
+from tests.builders.verdict import START, counter_of
 
 
 @pytest.mark.parametrize(
@@ -221,66 +153,44 @@ def test_a_storm_is_not_judged_and_what_was_proposed_for_it_is_lifted() -> None:
     assert made(replace(case, decisions=(proposed,))).phase is DecisionPhase.LIFTED
 
 
-def test_more_events_waiting_hold_decisions_as_they_are() -> None:
-    assert one(EntityCase(GPU, (incident(),), more_events=True)) is None
+def test_what_was_late_waits_with_everything_that_follows_it() -> None:
+    assert one(EntityCase(GPU, (incident(),), hold=Hold.ALL)) is None
     in_force = made(EntityCase(GPU, (incident(),)))
-    assert one(EntityCase(GPU, (), decisions=(in_force,), more_events=True)) is None
-
-
-def test_the_cap_holds_back_names_its_guard_and_lets_go_when_there_is_room() -> None:
-    pool = replace(ACT, cap=Cap(2, 50.0))
-    full = PoolLoad(gpu_nodes=100, excluded_nodes=frozenset({"a", "b"}))
-    held = made(EntityCase(GPU, (incident(),)), pool, full)
-    assert (held.phase, held.guard) == (DecisionPhase.HELD_BACK, "cap_nodes")
-    again = EntityCase(GPU, (incident(),), decisions=(held,))
-    assert one(again, pool, full) is None  # judged again, nothing new to store
-    room = PoolLoad(gpu_nodes=100, excluded_nodes=frozenset({"a"}))
-    freed = made(again, pool, room)
-    assert (freed.id, freed.phase, freed.guard) == (held.id, DecisionPhase.IN_FORCE, "")
-    small = replace(pool, cap=Cap(50, 5.0))
-    tight = PoolLoad(gpu_nodes=39, excluded_nodes=frozenset({"a"}))
-    assert made(EntityCase(GPU, (incident(),)), small, tight).guard == "cap_percent"
-    same_node = PoolLoad(gpu_nodes=39, excluded_nodes=frozenset({"n0"}))
-    assert made(EntityCase(GPU, (incident(),)), small, same_node).phase is DecisionPhase.IN_FORCE
+    assert one(EntityCase(GPU, (), decisions=(in_force,), hold=Hold.ALL)) is None
 
 
 @pytest.mark.parametrize(
-    ("cap", "nodes", "allowed"),
+    "waits",
     [
-        (Cap(4, 5.0), 10_000, 4),
-        (Cap(400, 5.0), 100, 5),
-        (Cap(400, 5.0), 119, 5),
-        (Cap(400, 5.0), 3, 1),
-        (Cap(400, 5.0), 0, 1),
-        (Cap(0, 5.0), 100, 0),
-        (Cap(4, 0.0), 100, 0),
-        (Cap(400, 29.0), 100, 29),
+        {"acts_alone": False, "received_at": START - 1000},
+        {"detector": "gpu_lost"},
+        {"detector": "row_remap_failure", "persistence": Persistence.PART},
+        {"detector": "check_failed"},
     ],
 )
-def test_both_limits_of_the_cap_hold(cap: Cap, nodes: int, allowed: int) -> None:
-    assert cap_nodes(cap, nodes) == allowed
+def test_while_news_follow_only_what_the_catalogue_lets_decide_alone_does(
+    waits: dict[str, object],
+) -> None:
+    other = incident(GPU, item(**waits), id="inc-2")
+    assert one(EntityCase(GPU, (other,), hold=Hold.CORROBORATED)) is None
+    both = EntityCase(GPU, (other, incident()), hold=Hold.CORROBORATED)
+    decision = made(both)
+    assert (decision.rung, decision.incident_id) == (Rung.EXCLUDE, incident().id)
 
 
-def test_an_open_breaker_stops_new_exclusions_and_lets_every_return_pass() -> None:
-    tripped = replace(ROOM, breaker=Breaker.OPEN)
-    held = made(EntityCase(GPU, (incident(),)), load=tripped)
-    assert (held.phase, held.guard) == (DecisionPhase.HELD_BACK, "breaker")
-    in_force = made(EntityCase(GPU, (incident(),)))
-    lifted = made(EntityCase(GPU, (), decisions=(in_force,)), load=tripped)
-    assert lifted.phase is DecisionPhase.LIFTED
-
-
-def test_loads_count_gpu_nodes_only_leave_pins_out_and_see_our_own_blindness() -> None:
-    document = parse_policy('[[pools]]\nname = "a"\nnodes = ["n*"]')
-    decisions = [
-        made(EntityCase(GPU, (incident(),))),
-        replace(made(EntityCase(node_ref(1), (incident(node_ref(1)),))), decided_by="pin"),
-        made(EntityCase(node_ref(7), (incident(node_ref(7)),))),  # no GPU node
-    ]
-    loads = pool_loads(document, decisions, ["n0", "n1", "n2"], frozenset({"n1", "n2"}))
-    assert loads["a"] == PoolLoad(3, frozenset({"n0"}), Breaker.OPEN)
-    assert loads["default"] == PoolLoad(0)
-    assert pool_loads(document, [], ["n0", "n1"], frozenset({"n1"}))["a"].breaker is Breaker.CLOSED
+def test_while_news_follow_an_exclusion_is_made_or_raised_and_nothing_else_moves() -> None:
+    held = EntityCase(GPU, (incident(),), hold=Hold.CORROBORATED)
+    in_force = made(held)
+    late = NOW + 80000
+    assert one(replace(held, decisions=(in_force,)), now=late) is None  # not renewed
+    assert one(replace(held, incidents=(), decisions=(in_force,))) is None  # nor lifted
+    worse = incident(GPU, item(max_rung=Rung.EVICT))
+    assert made(replace(held, incidents=(worse,), decisions=(in_force,))).rung is Rung.EVICT
+    weak = incident(GPU, item(acts_alone=False, score=0.5))
+    advice = made(EntityCase(GPU, (weak,)))
+    assert one(replace(held, incidents=(), decisions=(advice,))) is None
+    moves = decide(replace(held, decisions=(advice,)), ACT, "v1", ROOM, NOW, counter_of("new"))
+    assert [m.decision.phase for m in moves] == [DecisionPhase.LIFTED, DecisionPhase.IN_FORCE]
 
 
 def test_exclusion_is_raised_in_place_and_never_lowered() -> None:
@@ -368,6 +278,8 @@ def test_people_approve_and_revoke_what_waits_or_stands() -> None:
 # properties
 
 PHASES = st.sampled_from(list(IncidentPhase))
+
+
 items = st.builds(
     item,
     score=st.floats(0, 1),
@@ -401,14 +313,7 @@ cases = st.builds(
     incidents=st.lists(incidents(), max_size=2).map(tuple),
     state=st.sampled_from(list(EntityState)),
     contact=st.sampled_from(list(Contact)),
-    more_events=st.booleans(),
-)
-pools = st.builds(
-    replace,
-    st.just(ACT),
-    mode=st.sampled_from(list(Mode)),
-    exclude_confidence=st.floats(0, 1),
-    settle_s=st.floats(0, 60),
+    hold=st.sampled_from(list(Hold)),
 )
 
 
@@ -426,82 +331,3 @@ def test_the_same_inputs_give_the_same_decision_and_observe_never_acts(
         if move.decision.rung >= Rung.EXCLUDE and not alone:
             assert case.contact is Contact.LIVE
             assert move.decision.fault_class is not FaultClass.UNKNOWN
-
-
-@settings(max_examples=100, deadline=None)
-@given(pools, st.sampled_from(list(Breaker)), st.booleans(), st.sampled_from(list(Contact)))
-def test_no_guard_mode_or_contact_ever_holds_a_return_back(
-    pool: PoolPolicy, breaker: Breaker, full: bool, contact: Contact
-) -> None:
-    in_force = made(EntityCase(GPU, (incident(),)))
-    out = frozenset(f"n{n}" for n in range(100)) if full else frozenset()
-    load = PoolLoad(100, out, breaker)
-    case = EntityCase(GPU, (), decisions=(in_force,), state=EntityState.EXCLUDED, contact=contact)
-    lifted = one(case, pool, load)
-    assert lifted is not None
-    assert lifted.phase is DecisionPhase.LIFTED
-
-
-@dataclass
-class Pool:
-    """Many entities of one pool, decided about in any order."""
-
-    cap: Cap
-    nodes: int
-    decisions: dict[str, Decision] = field(default_factory=dict)
-    ids: object = field(default_factory=lambda: counter_of("dec"))
-
-    def load(self) -> PoolLoad:
-        document = replace(parse_policy(""), pools=(replace(ACT, cap=self.cap),))
-        names = [f"n{n}" for n in range(self.nodes)]
-        return pool_loads(document, self.decisions.values(), names, frozenset())["default"]
-
-    def run(self, entity: EntityRef, faulty: bool, now: float) -> None:
-        live = [d for d in self.decisions.values() if d.entity == entity and _is_live(d)]
-        case = EntityCase(entity, (incident(entity),) if faulty else (), decisions=tuple(live))
-        before = self.load()
-        pool = replace(ACT, cap=self.cap)
-        moves = decide(case, pool, "v1", before, now, self.ids)  # type: ignore[arg-type]  # ids
-        self.apply(moves, before)
-
-    def apply(self, moves: Sequence[DecisionMove], before: PoolLoad) -> None:
-        expected = load_after(before, self.decisions.values(), moves)
-        for move in moves:
-            self.decisions[move.decision.id] = move.decision
-        assert expected.excluded_nodes == self.load().excluded_nodes
-
-
-def _is_live(decision: Decision) -> bool:
-    return decision.phase in (
-        DecisionPhase.PROPOSED,
-        DecisionPhase.IN_FORCE,
-        DecisionPhase.HELD_BACK,
-    )
-
-
-story = st.lists(
-    st.tuples(
-        st.integers(0, 7),
-        st.integers(-1, 2),
-        st.sampled_from(["fault", "fault", "fault", "clear", "revoke"]),
-        st.floats(0, 50000),
-    ),
-    max_size=40,
-)
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.integers(0, 5), st.floats(0, 100), story)
-def test_caps_are_never_exceeded_under_any_interleaving(
-    most: int, percent: float, steps: list[tuple[int, int, str, float]]
-) -> None:
-    pool, now = Pool(Cap(most, percent), nodes=8), NOW
-    for node, gpu, what, wait in steps:
-        now += wait
-        entity = node_ref(node) if gpu < 0 else gpu_ref(node, gpu)
-        if what == "revoke":
-            live = [d for d in pool.decisions.values() if d.entity == entity and _is_live(d)]
-            pool.apply([revoke(d, "ann", "no", now) for d in live], pool.load())
-        else:
-            pool.run(entity, what == "fault", now)
-        assert len(pool.load().excluded_nodes) <= cap_nodes(pool.cap, pool.nodes)

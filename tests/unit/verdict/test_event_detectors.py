@@ -157,17 +157,6 @@ def test_nvlink5_codes_are_decoded_from_the_words_of_the_line() -> None:
     assert ignore.max_rung is Rung.SUSPECT
 
 
-def test_48_beside_a_remap_asks_for_a_drain() -> None:
-    remap = line(xid_line(63), id="kmsg:b:0")
-    near = replace(NODE, recent=(RecentEvent(remap, gpu_ref(0, 0)),))
-    event = line(xid_line(48))
-    assert signals(event)[0].max_rung is Rung.EXCLUDE
-    assert signals(event, near)[0].max_rung is Rung.DRAIN
-    old = line(xid_line(63), observed_at=START - 31)
-    far = replace(NODE, recent=(RecentEvent(old, gpu_ref(0, 0)),))
-    assert signals(event, far)[0].max_rung is Rung.EXCLUDE
-
-
 @pytest.mark.parametrize(
     ("text", "action", "rung", "alone"),
     [
@@ -272,7 +261,10 @@ def test_a_relayed_line_is_evidence_and_never_an_order(attributes: dict[str, obj
     event = line(xid_line(79), attributes=attributes)
     (signal,) = signals(event)
     assert not signal.acts_alone
-    assert signal.severity is Severity.CRITICAL
+    assert signal.score < 0.8 and signal.max_rung is Rung.SUSPECT
+    assert signal.severity is Severity.ERROR
+    assert "origin not proven" in signal.sentence
+    assert group_of(event) is None
 
 
 def test_a_failed_check_names_its_class_when_it_knows_one() -> None:
@@ -315,6 +307,23 @@ def test_an_active_check_speaks_for_all_and_a_passive_one_for_what_it_followed()
     assert unknown.detectors == {"tea"}
     (repaired,) = detect_recovery(check(after=["gpu_lost"]), gpu_ref(0, 0), NODE, in_repair=True)
     assert (repaired.kind, repaired.detectors) == (RecoveryKind.CHECK_AFTER_REPAIR, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("probes", "by_kernel", "words"),
+    [
+        (1, False, "at one probe"),
+        (1, True, "at one probe, and the kernel says so too"),
+        (2, False, "at 2 probes in a row"),
+    ],
+)
+def test_a_lost_gpu_is_told_in_the_words_of_what_decided(
+    probes: int, by_kernel: bool, words: str
+) -> None:
+    lost = Event(id="l", kind=EventKind.GPU_LOST, observed_at=START, attributes={"probes": probes})
+    recent = (RecentEvent(line(xid_line(79)), gpu_ref(0, 0)),) if by_kernel else ()
+    (signal,) = detect_event(lost, gpu_ref(0, 0), replace(NODE, recent=recent))
+    assert signal.sentence.endswith(f"is gone (lost) {words}")
 
 
 def test_a_passive_check_after_nothing_clears_nothing() -> None:

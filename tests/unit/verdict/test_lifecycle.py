@@ -282,6 +282,60 @@ def test_an_acquittal_keeps_the_class_and_severity_of_its_moment() -> None:
     assert acquittals_of([move.incident], START + ACQUITTAL_S) == ()
 
 
+@pytest.mark.parametrize(
+    ("later", "opens"),
+    [
+        ({"fault_class": FaultClass.MEMORY, "severity": Severity.WARNING}, True),
+        ({"fault_class": FaultClass.DRIVER, "severity": Severity.CRITICAL}, True),
+        ({"fault_class": FaultClass.DRIVER, "severity": Severity.ERROR}, False),
+        ({"fault_class": FaultClass.BUS, "severity": Severity.CRITICAL}, False),
+        ({"fault_class": FaultClass.MEMORY, "echo": True}, False),
+    ],
+)
+def test_what_a_revoke_has_not_seen_opens_an_incident_of_its_own(
+    later: dict[str, object], opens: bool
+) -> None:
+    """Another class, or a higher severity of it, within the chain of what was acquitted."""
+    book = Book()
+    first = signal("xid:79", fault_class=FaultClass.BUS, acts_alone=True)
+    beside = signal("xid:13", fault_class=FaultClass.DRIVER, severity=Severity.ERROR)
+    book.go([first, beside], [], START)
+    (seen,) = book.open()
+    acquitted = acquit(seen, "ann", "reseated", START + 5).incident
+    book.incidents[seen.id] = acquitted
+    late = signal("xid:95", observed_at=START + 10, event_ids=("late",), **later)
+    book.go([late], [], START + 10)
+    assert len(book.open()) == 1 + opens
+    after = book.incidents[seen.id]
+    assert after.fault_class is FaultClass.BUS
+    assert ("xid:95" in {item.detector for item in after.evidence}) is not opens
+
+
+def test_a_weaker_word_does_not_speak_for_the_one_that_decided() -> None:
+    book = Book()
+    twice = signal("gpu_lost", sentence="at 2 probes in a row", acts_alone=True, event_ids=("a",))
+    once = replace(
+        twice,
+        sentence="at one probe",
+        acts_alone=False,
+        score=0.5,
+        severity=Severity.ERROR,
+        observed_at=START + 9,
+        event_ids=("b",),
+    )
+    book.go([twice], [], START)
+    (move,) = book.go([once], [], START + 9)
+    assert move.incident.why == "at 2 probes in a row"
+
+
+def test_when_an_acquittal_is_over_its_incident_takes_its_chain_in_again() -> None:
+    book = Book()
+    (opened,) = book.go([signal("xid:79", fault_class=FaultClass.BUS)], [], START)
+    book.incidents["inc-1"] = acquit(opened.incident, "ann", "x", START - ACQUITTAL_S).incident
+    book.go([signal("xid:95", observed_at=START + 10)], [], START + 10)
+    assert len(book.open()) == 1
+
+
 def test_confidence_takes_planes_as_independent_and_pieces_of_one_plane_as_one() -> None:
     def item(plane: Plane, score: float, rung: Rung = Rung.EXCLUDE) -> object:
         return new_item(signal(plane=plane, score=score, max_rung=rung), START)

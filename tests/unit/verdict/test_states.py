@@ -32,13 +32,17 @@ def test_every_step_is_in_the_table_of_transitions_and_every_state_has_a_way_bac
 
 @pytest.mark.parametrize("state", list(EntityState))
 @pytest.mark.parametrize("trigger", list(Trigger))
-def test_leaving_repair_needs_a_passed_check_and_only_that(
+def test_leaving_repair_needs_a_passed_check_a_revoke_or_the_end_of_the_node(
     state: EntityState, trigger: Trigger
 ) -> None:
     after = next_state(state, trigger)
     assert after is state or after in TRANSITIONS[state]
     if state is EntityState.IN_REPAIR:
         assert (after is EntityState.PROBATION) is (trigger is Trigger.CHECK_PASSED)
+        ends = {Trigger.CHECK_PASSED, Trigger.REVOKED, Trigger.RETIRED, Trigger.NODE_RETIRED}
+        assert (after is not state) is (trigger in ends)
+    if state is EntityState.RETIRED:
+        assert (after is not state) is (trigger is Trigger.RETURNED)
 
 
 decisions = st.lists(
