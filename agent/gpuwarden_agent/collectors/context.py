@@ -19,7 +19,7 @@ KnownXids = Callable[[], Mapping[tuple[str, int, str], tuple[int, float]]]
 class Unheard:
     """Conditions that nobody asks for."""
 
-    def trouble(self, source: str, reason: str, mend: str = "") -> None:
+    def trouble(self, source: str, reason: str, mend: str = "", *, renew: bool = False) -> None:
         """Nothing."""
 
     def fine(self, source: str) -> None:

@@ -167,11 +167,14 @@ def test_an_unknown_result_fails_and_passes_nothing(tmp_path: Path, answer: Answ
     (trouble,) = rig.troubles
     assert trouble.kind is EventKind.COLLECTOR_TROUBLE
     assert "cannot say" in trouble.text
+    answer("what", 9)
+    assert rig.run_all() == []
     answer("CRITICAL | /=9", 2)
     assert rig.run_all() == []  # it said critical before, and nothing else since
-    assert [event.kind for event in rig.troubles] == [
-        EventKind.COLLECTOR_TROUBLE,
-        EventKind.COLLECTOR_RECOVERED,
+    assert [(event.kind, event.attributes.get("reason")) for event in rig.troubles] == [
+        (EventKind.COLLECTOR_TROUBLE, "check_says_unknown"),
+        (EventKind.COLLECTOR_TROUBLE, "exit_code_9"),
+        (EventKind.COLLECTOR_RECOVERED, None),
     ]
 
 
