@@ -1,10 +1,10 @@
 """What the agent weighs beside node_exporter: `.venv/bin/python bench/agent.py [--seconds 60]`.
 
-Both run in the same minutes on the same machine, each with its Debian or checkout defaults: the agent
-with all its collectors over the stub NVML of 8 GPUs and this machine's real /proc and /sys, sending
-to a TLS server; `prometheus-node-exporter` scraped every 5 s. CPU time is that of all processes of
-each, from /proc; memory is resident set size, summed over the agent's processes (shared pages
-counted twice). Needs gcc and prometheus-node-exporter. `--growth CYCLES` runs the agent alone, as
+Both run in the same minutes on the same machine, each with its Debian or checkout defaults: the
+agent with all its collectors over the stub NVML of 8 GPUs and this machine's real /proc and /sys,
+sending to a TLS server; `prometheus-node-exporter` scraped every 5 s. CPU time is that of all
+processes of each, from /proc; memory is what is resident of all of them, pages that they share
+counted once. Needs gcc and prometheus-node-exporter. `--growth CYCLES` runs the agent alone, as
 fast as it goes, and compares its memory after a fifth of the cycles with that at the end.
 """
 
@@ -27,8 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.codec import Encoding, compress, encode_batch
@@ -36,12 +35,11 @@ from tests.builders.nvml import h100_node
 from tests.builders.processes import agent_environment, started
 from tests.fakes.ingest_server import FakeIngestServer
 
-TLS = ROOT / "tests" / "fixtures" / "agent" / "tls"
+TLS = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "agent" / "tls"
 EXPORTER = "prometheus-node-exporter"
 SCRAPE_S = 5.0
 WARM_UP_S = 12.0
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +51,24 @@ class Weight:
 
 
 def weight(pid: int) -> Weight:
-    """Of `pid` and its descendants; the CPU time of those that ended and were waited for included."""
-    cpu = resident = 0
+    """Of `pid` and its descendants, those that ended and were waited for included."""
+    cpu = resident = shared = 0
     for one in family(pid):
         fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
         # proc(5): utime, stime, cutime, cstime are fields 14 to 17, here from field 3 on
         cpu += sum(int(ticks) for ticks in fields[11:15])
-        resident += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * _PAGE
-    return Weight(cpu / _TICKS, resident)
+        pages = _pages(one)
+        resident += pages["Rss"] - pages["Shared_Clean"]
+        shared = max(shared, pages["Shared_Clean"])
+    return Weight(cpu / _TICKS, resident + shared)
+
+
+def _pages(pid: int) -> Mapping[str, int]:
+    """Bytes by the names of smaps_rollup, proc(5)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {
+        name: int(rest.split()[0]) * 1024 for name, _, rest in (x.partition(":") for x in lines)
+    }
 
 
 def family(pid: int) -> list[int]:
@@ -72,12 +80,13 @@ def family(pid: int) -> list[int]:
 
 @contextmanager
 def agent(folder: Path, **settings: object) -> Iterator[tuple[int, FakeIngestServer]]:
-    """A running agent with 8 stub GPUs, this machine's files and a TLS server that takes its batches."""
+    """A running agent: 8 stub GPUs, this machine's files, a TLS server that takes its batches."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(TLS / "server.pem", TLS / "server.key")
     with FakeIngestServer(tls=tls) as server:
+        own = {"ca_file": TLS / "ca.pem", **settings}
         environment = agent_environment(
-            folder, server.url, "gw_bench", "bench", h100_node(8), ca_file=TLS / "ca.pem", **settings
+            folder, server.url, "gw_bench", "bench", h100_node(8), **own
         )
         command = [Path(sys.executable).with_name("gpuwarden-agent"), "run"]
         with started(command, folder / "agent.log", environment) as process:
@@ -197,7 +206,8 @@ def main() -> None:
                 beside(chosen.seconds, Path(name) / f"{lane[0]}-{number}", **settings)
                 for number in range(chosen.rounds)
             ]
-            print(f"{lane}, {chosen.rounds} windows of {chosen.seconds:g} s", report(rounds), sep="\n")
+            print(f"{lane}, {chosen.rounds} windows of {chosen.seconds:g} s")
+            print(report(rounds))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpuwarden_agent.collection import Collection
 from gpuwarden_agent.collectors import COLLECTOR_GROUPS, COLLECTORS, FOLLOWERS
-from gpuwarden_agent.collectors.checks import CheckCollector
 from gpuwarden_agent.collectors.context import CollectorContext, nvml_settings
 from gpuwarden_agent.collectors.contract import Collector, EventFollower, PositionStore
 from gpuwarden_agent.conditions import ConditionBoard
@@ -83,9 +82,7 @@ def make_context(
         keeps_state: False where nothing may be remembered, as in a single look.
     """
     probe = NvmlProbeProcess(nvml_settings(settings, boot_id)) if settings.nvml else None
-    return CollectorContext(
-        settings, boot_id, started_at, positions, probe, keeps_state=keeps_state
-    )
+    return CollectorContext(settings, boot_id, started_at, positions, probe, keeps_state)
 
 
 def build_sources(context: CollectorContext) -> Sources:
@@ -139,7 +136,9 @@ class Agent:
         )
         self.outbox = Outbox(self.spool, self.sender.wake)
         self.board = ConditionBoard(
-            self.outbox.emit, self.boot_id, recall=self.spool.fact, remember=self.spool.remember
+            self.outbox.emit,
+            self.boot_id,
+            remember=lambda names: self.spool.remember("troubles", names),
         )
         self._refusals = RefusalWatch(self.sender.tally, self.board, settings.spool_folder)
         context = replace(
@@ -162,7 +161,6 @@ class Agent:
         # Only these are waited for: a slow one has nothing new at most ticks.
         self._intervals = {one.name: one.interval_s for one in sources.collectors}
         prompt = [n for n, each_s in self._intervals.items() if each_s <= self._settings.interval_s]
-        self.board.drop_all_but(_sources_of_trouble(sources))
         self.latest = LatestReadings()
         self.inventory = InventoryKeeper(
             prompt,
@@ -238,6 +236,7 @@ class Agent:
         if settings.metrics_port:
             self._metrics = self._serve_metrics()
         self._announce_boot()
+        self.board.end_former(self.spool.fact("troubles"))
         self.sealer.start()
         self.sender.start()
         self.maintenance.look()  # an order that stands: nothing is opened in the first place
@@ -304,15 +303,6 @@ class Agent:
         self.maintenance.close()
         lost = self.spool.close()
         _log.info("agent_ends", stuck=",".join(stuck), batches_lost=lost)
-
-
-def _sources_of_trouble(sources: Sources) -> list[str]:
-    names = ["spool", "maintenance"]
-    names += [one.name for one in sources.collectors]
-    names += [one.name for one in sources.followers]
-    for one in sources.collectors:
-        names += one.sources if isinstance(one, CheckCollector) else ()
-    return names
 
 
 def _sender_settings(settings: AgentSettings) -> SenderSettings:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
-from gpuwarden_wire.keys import KEY_MEND, key_fault
+from gpuwarden_agent.setting_values import (
+    ExporterAddress,
+    parse_byte_count,
+    parse_command,
+    parse_exporters,
+    parse_key,
+    parse_log_level,
+    parse_names,
+    parse_optional_count,
+    parse_optional_path,
+    parse_path,
+    parse_port,
+    parse_seconds,
+    parse_slow_seconds,
+    parse_switch,
+    parse_text,
+    parse_url,
+)
 
 PREFIX = "GPUWARDEN_AGENT_"
-
-_SWITCH = MappingProxyType(
-    {"on": True, "true": True, "1": True, "yes": True}
-    | {"off": False, "false": False, "0": False, "no": False}
-)
 
 _OWN_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -30,132 +40,6 @@ _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 class ConfigError(Exception):
     """A setting that cannot be used; the message names the setting and the mend."""
-
-
-def _text(raw: str) -> str:
-    return raw.strip()
-
-
-def _command(raw: str) -> str:
-    shlex.split(raw)  # raises ValueError where a quotation is not closed
-    return raw.strip()
-
-
-def _key(raw: str) -> str:
-    key = raw.strip()
-    fault = key_fault(key)
-    if fault:
-        raise ValueError(f"{fault}: {KEY_MEND}")
-    return key
-
-
-def _path(raw: str) -> Path:
-    if not raw.strip():
-        raise ValueError("give a path")
-    return Path(raw.strip())
-
-
-def _optional_path(raw: str) -> Path | None:
-    return Path(raw.strip()) if raw.strip() else None
-
-
-def _seconds(raw: str) -> float:
-    value = float(raw)
-    if not 0.05 <= value <= 86_400:
-        raise ValueError("give seconds from 0.05 to 86400")
-    return value
-
-
-def _slow_seconds(raw: str) -> float:
-    value = float(raw)
-    if not 300 <= value <= 86_400:
-        raise ValueError("give seconds from 300 to 86400")
-    return value
-
-
-def _byte_count(raw: str) -> int:
-    value = int(raw)
-    if value < 65_536:
-        raise ValueError("give a number of bytes, at least 65536")
-    return value
-
-
-def _port(raw: str) -> int:
-    value = int(raw)
-    if not 0 <= value <= 65_535:
-        raise ValueError("give a port from 0 to 65535; 0 is off")
-    return value
-
-
-def _optional_count(raw: str) -> int | None:
-    if not raw.strip():
-        return None
-    value = int(raw)
-    if not 0 <= value <= 1_024:
-        raise ValueError("give a number from 0 to 1024, or leave it empty")
-    return value
-
-
-def _switch(raw: str) -> bool:
-    try:
-        return _SWITCH[raw.strip().lower()]
-    except KeyError:
-        raise ValueError("give on or off") from None
-
-
-def _names(raw: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in raw.split(",") if part.strip())
-
-
-def _url(raw: str) -> str:
-    url = raw.strip().rstrip("/")
-    if not url:
-        return ""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("give an address like https://gpuwarden.example:8750")
-    _ = parts.port  # raises ValueError where it is not a number
-    return url
-
-
-_EXPORTER_KINDS = ("auto", "dcgm", "nvidia_smi", "node", "all_smi")
-
-
-@dataclass(frozen=True, slots=True)
-class ExporterAddress:
-    """An exporter to read.
-
-    Attributes:
-        url: Address of its metrics, path included.
-        kind: auto, dcgm, nvidia_smi, node or all_smi.
-    """
-
-    url: str
-    kind: str = "auto"
-
-
-def _exporters(raw: str) -> tuple[ExporterAddress, ...]:
-    return tuple(_exporter(part) for part in _names(raw))
-
-
-def _exporter(raw: str) -> ExporterAddress:
-    kind, separator, address = raw.partition("=")
-    if not separator or "/" in kind:  # an address may hold "=" behind its path
-        kind, address = "auto", raw
-    if kind not in _EXPORTER_KINDS:
-        raise ValueError(f"{kind!r} is no kind of exporter: give {', '.join(_EXPORTER_KINDS)}")
-    url = _url(address)
-    if not url:
-        raise ValueError("give an address like dcgm=http://127.0.0.1:9400/metrics")
-    path = urlsplit(url).path
-    return ExporterAddress(url if path else f"{url}/metrics", kind)
-
-
-def _log_level(raw: str) -> str:
-    level = raw.strip().lower()
-    if level not in {"debug", "info", "warning", "error"}:
-        raise ValueError("give debug, info, warning or error")
-    return level
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,152 +66,180 @@ class AgentSettings:
 
     server_url: Annotated[
         str,
-        Setting(_url, "Address of the gpuwarden server, such as https://gpuwarden.example:8750."),
+        Setting(
+            parse_url, "Address of the gpuwarden server, such as https://gpuwarden.example:8750."
+        ),
     ] = ""
     key: Annotated[
         str,
-        Setting(_key, "Bearer key of this node (role agent). Prefer the key file.", secret=True),
+        Setting(
+            parse_key, "Bearer key of this node (role agent). Prefer the key file.", secret=True
+        ),
     ] = ""
     key_file: Annotated[
         Path | None,
-        Setting(_optional_path, "File that holds the bearer key; read again whenever it changes."),
+        Setting(
+            parse_optional_path, "File that holds the bearer key; read again whenever it changes."
+        ),
     ] = None
     ca_file: Annotated[
         Path | None,
         Setting(
-            _optional_path, "PEM file of the authorities to trust for https, instead of the host's."
+            parse_optional_path,
+            "PEM file of the authorities to trust for https, instead of the host's.",
         ),
     ] = None
     client_cert_file: Annotated[
         Path | None,
-        Setting(_optional_path, "PEM client certificate for https, where the server asks for one."),
+        Setting(
+            parse_optional_path, "PEM client certificate for https, where the server asks for one."
+        ),
     ] = None
     client_key_file: Annotated[
-        Path | None, Setting(_optional_path, "PEM private key of the client certificate.")
+        Path | None, Setting(parse_optional_path, "PEM private key of the client certificate.")
     ] = None
     request_timeout_s: Annotated[
-        float, Setting(_seconds, "Seconds to wait for the server to accept or answer one batch.")
+        float,
+        Setting(parse_seconds, "Seconds to wait for the server to accept or answer one batch."),
     ] = 10.0
     backoff_max_s: Annotated[
         float,
         Setting(
-            _seconds, "Longest pause between two tries, seconds; Retry-After may ask for more."
+            parse_seconds, "Longest pause between two tries, seconds; Retry-After may ask for more."
         ),
     ] = 15.0
-    node_id: Annotated[str, Setting(_text, "Name of this node; the host name where empty.")] = ""
+    node_id: Annotated[
+        str, Setting(parse_text, "Name of this node; the host name where empty.")
+    ] = ""
     interval_s: Annotated[
-        float, Setting(_seconds, "Cadence of collection and telemetry, seconds.")
+        float, Setting(parse_seconds, "Cadence of collection and telemetry, seconds.")
     ] = 5.0
     deadline_s: Annotated[
         float,
-        Setting(_seconds, "Seconds after which one collection counts as stuck (NVML has its own)."),
+        Setting(
+            parse_seconds, "Seconds after which one collection counts as stuck (NVML has its own)."
+        ),
     ] = 4.0
-    proc_root: Annotated[Path, Setting(_path, "Where procfs is mounted.")] = Path("/proc")
-    sys_root: Annotated[Path, Setting(_path, "Where sysfs is mounted.")] = Path("/sys")
+    proc_root: Annotated[Path, Setting(parse_path, "Where procfs is mounted.")] = Path("/proc")
+    sys_root: Annotated[Path, Setting(parse_path, "Where sysfs is mounted.")] = Path("/sys")
     kmsg_path: Annotated[
-        Path, Setting(_path, "Kernel log to follow: the device, or a log file that grows.")
+        Path, Setting(parse_path, "Kernel log to follow: the device, or a log file that grows.")
     ] = Path("/dev/kmsg")
     kmsg_backlog_bytes: Annotated[
         int,
-        Setting(_byte_count, "How much of a log file is read back at the very first start, bytes."),
+        Setting(
+            parse_byte_count, "How much of a log file is read back at the very first start, bytes."
+        ),
     ] = 1_048_576
     collectors: Annotated[
         tuple[str, ...],
-        Setting(_names, "Names of the collectors to run, comma-separated; all where empty."),
+        Setting(parse_names, "Names of the collectors to run, comma-separated; all where empty."),
     ] = ()
     checks: Annotated[
         Path | None,
         Setting(
-            _optional_path,
+            parse_optional_path,
             "Plug-in checks: a TOML or JSON file, or a folder of them; none if empty.",
         ),
     ] = None
     nvidia_smi: Annotated[
         str,
         Setting(
-            _command,
+            parse_command,
             "Command that runs nvidia-smi, for nodes where NVML is off because the agent cannot "
             "load it, such as chroot /host nvidia-smi; none if empty.",
         ),
     ] = ""
     nvidia_smi_interval_s: Annotated[
-        float, Setting(_slow_seconds, "Cadence of nvidia-smi, seconds.")
+        float, Setting(parse_slow_seconds, "Cadence of nvidia-smi, seconds.")
     ] = 60.0
     smart_interval_s: Annotated[
         float,
-        Setting(_slow_seconds, "Cadence of NVMe health logs (nvme-cli or smartctl), seconds."),
+        Setting(parse_slow_seconds, "Cadence of NVMe health logs (nvme-cli or smartctl), seconds."),
     ] = 300.0
     hpc_job_folder: Annotated[
         Path | None,
         Setting(
-            _optional_path,
+            parse_optional_path,
             "Folder of files named by GPU index that hold Slurm job ids, as of dcgm-exporter's "
             "--hpc-job-mapping-dir.",
         ),
     ] = None
     spool_folder: Annotated[
-        Path, Setting(_path, "Folder of the disk spool; one agent a folder.")
+        Path, Setting(parse_path, "Folder of the disk spool; one agent a folder.")
     ] = Path("/var/lib/gpuwarden-agent")
     spool_cap_bytes: Annotated[
         int,
-        Setting(_byte_count, "Most bytes of batches kept in the spool; telemetry is shed first."),
+        Setting(
+            parse_byte_count, "Most bytes of batches kept in the spool; telemetry is shed first."
+        ),
     ] = 268_435_456
-    verdict_file: Annotated[Path, Setting(_path, "Local file with the node's verdict.")] = Path(
-        "/run/gpuwarden/verdict.json"
+    verdict_file: Annotated[Path, Setting(parse_path, "Local file with the node's verdict.")] = (
+        Path("/run/gpuwarden/verdict.json")
     )
-    metrics_host: Annotated[str, Setting(_text, "Address that /metrics listens on.")] = "127.0.0.1"
-    metrics_port: Annotated[int, Setting(_port, "Port that /metrics listens on; 0 is off.")] = 0
+    metrics_host: Annotated[str, Setting(parse_text, "Address that /metrics listens on.")] = (
+        "127.0.0.1"
+    )
+    metrics_port: Annotated[
+        int, Setting(parse_port, "Port that /metrics listens on; 0 is off.")
+    ] = 0
     gpus_expected: Annotated[
         int | None,
         Setting(
-            _optional_count,
-            "Number of GPUs built in, those bound to another driver (vfio-pci) included; the most "
-            "ever seen where empty, reboots included: set it after GPUs were taken out for good.",
+            parse_optional_count,
+            "Number of GPUs built into this node, those bound to another driver (vfio-pci) "
+            "included. The most ever seen where empty, over reboots too: set it once after GPUs "
+            "were taken out for good.",
         ),
     ] = None
-    nvml: Annotated[bool, Setting(_switch, "Read GPUs through NVML: on or off.")] = True
+    nvml: Annotated[bool, Setting(parse_switch, "Read GPUs through NVML: on or off.")] = True
     nvml_library: Annotated[
-        str, Setting(_text, "Path of libnvidia-ml.so.1; the loader's choice where empty.")
+        str, Setting(parse_text, "Path of libnvidia-ml.so.1; the loader's choice where empty.")
     ] = ""
     exporters: Annotated[
         tuple[ExporterAddress, ...],
         Setting(
-            _exporters,
+            parse_exporters,
             "Exporters on this node to read, comma-separated: addresses such as "
             "http://127.0.0.1:9400/metrics, each with its kind before it where that is not to be "
             "found out: auto, dcgm, nvidia_smi, node or all_smi, as in dcgm=http://127.0.0.1:9400.",
         ),
     ] = ()
     exporter_interval_s: Annotated[
-        float, Setting(_seconds, "Cadence at which exporters are read, seconds.")
+        float, Setting(parse_seconds, "Cadence at which exporters are read, seconds.")
     ] = 15.0
     exporter_deadline_s: Annotated[
-        float, Setting(_seconds, "Seconds for one whole answer of an exporter.")
+        float, Setting(parse_seconds, "Seconds for one whole answer of an exporter.")
     ] = 4.0
     exporter_first: Annotated[
         tuple[str, ...],
         Setting(
-            _names,
+            parse_names,
             "Metrics, or patterns such as gpu_*, that are taken from an exporter before a native "
             "source; the native source comes first elsewhere.",
         ),
     ] = ()
     exporter_token_file: Annotated[
         Path | None,
-        Setting(_optional_path, "File with the bearer token for exporters; read again on change."),
+        Setting(
+            parse_optional_path, "File with the bearer token for exporters; read again on change."
+        ),
     ] = None
     exporter_ca_file: Annotated[
         Path | None,
-        Setting(_optional_path, "PEM file of the authorities to trust for exporters over https."),
+        Setting(
+            parse_optional_path, "PEM file of the authorities to trust for exporters over https."
+        ),
     ] = None
     exporter_cert_file: Annotated[
-        Path | None, Setting(_optional_path, "PEM client certificate for exporters over https.")
+        Path | None,
+        Setting(parse_optional_path, "PEM client certificate for exporters over https."),
     ] = None
     exporter_cert_key_file: Annotated[
-        Path | None, Setting(_optional_path, "PEM private key of that certificate.")
+        Path | None, Setting(parse_optional_path, "PEM private key of that certificate.")
     ] = None
     log_level: Annotated[
-        str, Setting(_log_level, "Least severe log line: debug, info, warning, error.")
+        str, Setting(parse_log_level, "Least severe log line: debug, info, warning, error.")
     ] = "info"
 
     @property

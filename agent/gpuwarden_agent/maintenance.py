@@ -209,7 +209,7 @@ class MaintenanceKeeper:
         try:
             order = self._folder.order(self._boot_id)
         except OrderUnusable as unusable:
-            self._conditions.trouble(_SOURCE, unusable.reason, str(unusable))
+            self._conditions.trouble(_SOURCE, unusable.reason, str(unusable), renew=True)
         else:
             self._obey(order)
         self._say()
@@ -228,6 +228,7 @@ class MaintenanceKeeper:
                 "maintenance",
                 "`gpuwarden-agent maintenance stop` ends it; it ends by itself at "
                 f"{time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(over))}. {order.reason}".strip(),
+                renew=True,
             )
         elif order is None:
             if self._order is not None:

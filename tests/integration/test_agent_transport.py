@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.transport.key import KeySource
@@ -308,20 +307,20 @@ def test_a_connection_closed_for_idling_costs_no_pause(
 
 
 def test_the_first_acceptance_is_logged_once_and_each_recovery(
-    start: Start, server: FakeIngestServer
+    start: Start, server: FakeIngestServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with capture_logs() as logs:
-        rig = start(server.url)
-        for number in (1, 2):
-            rig.event(number)
-            wait_for(lambda: len(rig.acknowledged) >= number)  # noqa: B023 - ends in this turn
-        server.script.append(Scripted(503, {"code": "overloaded"}))
-        rig.event(3)
-        wait_for(lambda: len(rig.acknowledged) >= 3)
-        rig.close()
-    told = [line["event"] for line in logs if line["event"].startswith("server_takes")]
+    rig = start(server.url)
+    for number in (1, 2):
+        rig.event(number)
+        wait_for(lambda: len(rig.acknowledged) >= number)  # noqa: B023 - ends in this turn
+    server.script.append(Scripted(503, {"code": "overloaded"}))
+    rig.event(3)
+    wait_for(lambda: len(rig.acknowledged) >= 3)
+    rig.close()
+    lines = [line for line in capsys.readouterr().err.splitlines() if "event=server_takes" in line]
+    told = [line.partition("event=")[2].partition(" ")[0] for line in lines]
     assert told == ["server_takes_batches", "server_takes_no_batches", "server_takes_batches_again"]
-    assert next(line["url"] for line in logs) == server.url
+    assert f"url={server.url}" in lines[0]
 
 
 def test_a_new_key_in_the_file_is_used_at_once(
@@ -334,7 +333,7 @@ def test_a_new_key_in_the_file_is_used_at_once(
     rig.event(1)
     wait_for(lambda: server.received)
     key_file.write_text("gw_newer\n")
-    wait_for(rig.empty, 5)
+    wait_for(rig.empty)
     keys = [one.headers["Authorization"] for one in server.received]
     assert keys == ["Bearer gw_old", "Bearer gw_newer"]
 
@@ -348,7 +347,7 @@ def test_a_key_file_that_comes_later_is_waited_for(
     time.sleep(0.3)
     assert server.received == []
     key_file.write_text("gw_key")
-    wait_for(rig.empty, 5)
+    wait_for(rig.empty)
 
 
 def test_a_server_that_never_answers_is_given_up_after_the_timeout(

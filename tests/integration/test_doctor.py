@@ -18,11 +18,13 @@ import pytest
 
 from gpuwarden_agent.cli import main
 from gpuwarden_agent.config import AgentSettings
+from gpuwarden_agent.doctor.collectors import look_at_collectors
 from gpuwarden_agent.doctor.finding import Finding, Level, exit_code
 from gpuwarden_agent.doctor.folders import look_at_agent, look_at_folders
 from gpuwarden_agent.doctor.node import look_at_node
 from gpuwarden_agent.doctor.report import as_table, examine
 from gpuwarden_agent.doctor.server import look_at_server
+from gpuwarden_agent.logs import configure_logs
 from gpuwarden_agent.maintenance import AgentNote
 from gpuwarden_wire.batches import Stream
 from tests.builders import nvml
@@ -50,6 +52,13 @@ def key_file(tmp_path: Path, server: Running) -> Path:
     path.write_text(server.mint("agent", "node-1") + "\n")
     path.chmod(0o600)
     return path
+
+
+@pytest.fixture
+def logs() -> Iterator[None]:
+    """The command turns logs down; those of the tests behind it stay as they were."""
+    yield
+    configure_logs("info")
 
 
 @pytest.fixture
@@ -109,8 +118,6 @@ def test_a_driver_that_hangs_in_the_running_agent_is_not_asked_again(
 ) -> None:
     settings = agent_settings(tmp_path, nvml="on", sys_root=tmp_path / "sys")
     note = AgentNote(pid=1, started_ticks=0, driver="nvmlDeviceGetPowerUsage hangs")
-    from gpuwarden_agent.doctor.collectors import look_at_collectors
-
     findings = list(look_at_collectors(settings, note))
     assert child_pids() == []
     (kept,) = [one for one in findings if one.name == "nvml"]
@@ -352,6 +359,7 @@ def test_plug_in_checks_are_looked_at_and_not_run(tmp_path: Path) -> None:
 # the command
 
 
+@pytest.mark.usefixtures("logs")
 def test_the_command_prints_a_table_or_json_and_ends_by_its_codes(
     tmp_path: Path, server: Running, key_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,11 @@ def ask(settings: AgentSettings, action: str, **more: float | str) -> Maintenanc
     return run_maintenance(settings, MaintenanceRequest(action, **more))  # type: ignore[arg-type]  # its fields
 
 
+def shown(settings: AgentSettings, capsys: pytest.CaptureFixture[str]) -> str:
+    ask(settings, "show")
+    return capsys.readouterr().out
+
+
 def troubles(server: FakeIngestServer) -> list[tuple[EventKind, object]]:
     mine = [e for e in server.events.values() if e.attributes.get("source") == "maintenance"]
     return [(event.kind, event.attributes.get("reason")) for event in mine]
@@ -101,7 +106,7 @@ def test_a_call_of_the_driver_that_hangs_is_named_and_waited_for(
             assert probe is not None
             scenario.change(lambda node: node.gpu(0).rules.append(f"hang {POWER}"))
             wait_for(lambda: probe.condition().call == POWER, what="the call that hangs")
-            assert ask(settings, "start", wait_s=0.5) is MaintenanceExit.NOT_YET
+            assert ask(settings, "start", wait_s=3.0) is MaintenanceExit.NOT_YET
             told = capsys.readouterr().out
             assert "nvml: a call is in flight" in told
             assert child_pids() == [pid]  # never killed inside a call

@@ -90,11 +90,6 @@ class CheckCollector:
         self._runner = runner or CheckRunner(checks)
         self._monotonic = monotonic
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names under which trouble of single checks is told."""
-        return tuple(map(_source, self._checks))
-
     def collect(self, now: float) -> Harvest:
         """Results that came since the last call, and the readings of all checks."""
         events = [one for run in self._runner.finished() for one in self._take(run, now)]
@@ -214,13 +209,13 @@ class CheckCollector:
 
     def _tell_trouble(self, run: Run, unknown: CheckResult | None) -> None:
         """A check that says nothing is own trouble, and no verdict about anything."""
-        source = _source(run.check.name)
+        source = f"check:{run.check.name}"
         if unknown is None:
             self._conditions.fine(source)
             return
         mend = run.mend or _MENDS.get(unknown.reason, "Run it by hand to see what it says.")
         said = f" It said: {unknown.text[:200]}" if unknown.text else ""
-        self._conditions.trouble(source, unknown.reason, mend + said)
+        self._conditions.trouble(source, unknown.reason, mend + said, renew=True)
 
     def _in_repair(self, key: Key) -> bool:
         verdict = self._verdict()
@@ -245,10 +240,6 @@ class CheckCollector:
 
 
 _NODE: Key = (EntityKind.NODE, "", "")
-
-
-def _source(check: str) -> str:
-    return f"check:{check}"
 
 
 def _key(result: CheckResult) -> Key:

@@ -19,7 +19,7 @@ KnownXids = Callable[[], Mapping[tuple[str, int, str], tuple[int, float]]]
 class Unheard:
     """Conditions that nobody asks for."""
 
-    def trouble(self, source: str, reason: str, mend: str = "") -> None:
+    def trouble(self, source: str, reason: str, mend: str = "", *, renew: bool = False) -> None:
         """Nothing."""
 
     def fine(self, source: str) -> None:
@@ -36,10 +36,10 @@ class CollectorContext:
         started_at: Epoch seconds of the agent's start.
         positions: Where followers keep how far they have read.
         nvml_probe: Shared by the NVML collector and follower; None where NVML is off.
+        keeps_state: False where nothing may be remembered, as in a single look.
         gpus: The node's GPUs as known now, whichever collector found them.
         conditions: Where a collector tells own trouble of its parts.
         verdict: What the server said last about this node, None before it said anything.
-        keeps_state: False where nothing may be remembered, as in a single look.
         known_xids: XIDs that the agent has told since it started.
     """
 
@@ -48,10 +48,10 @@ class CollectorContext:
     started_at: float
     positions: PositionStore
     nvml_probe: NvmlProbe | None
+    keeps_state: bool = True
     gpus: Callable[[], Sequence[GpuIdentity]] = tuple
     conditions: Conditions = field(default_factory=Unheard)
     verdict: Callable[[], NodeVerdict | None] = lambda: None
-    keeps_state: bool = True
     known_xids: KnownXids = dict
 
     @property

@@ -21,8 +21,8 @@ Emit = Callable[[Sequence[Event]], None]
 class Conditions(Protocol):
     """Takes what works and what does not; tells each change once, as own trouble."""
 
-    def trouble(self, source: str, reason: str, mend: str = "") -> None:
-        """A part does not do its work, for a short stable reason."""
+    def trouble(self, source: str, reason: str, mend: str = "", *, renew: bool = False) -> None:
+        """A part does not do its work, for a short stable reason; `renew` tells another reason."""
         ...
 
     def fine(self, source: str) -> None:

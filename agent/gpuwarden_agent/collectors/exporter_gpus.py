@@ -6,12 +6,11 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from gpuwarden_agent.collectors.context import CollectorContext
-from gpuwarden_agent.collectors.nvml_gpus import GpuMemory
-from gpuwarden_agent.collectors.nvml_memory import NodeMemory
 from gpuwarden_agent.exporters.rules import GpuFacts
 from gpuwarden_agent.sources.nvidia_proc import read_gpu_addresses
-from gpuwarden_agent.sources.nvml_frames import GpuAnswer
 from gpuwarden_agent.sources.nvml_ledger import LedgerFile
 from gpuwarden_agent.sources.nvml_pci import PciBus
 from gpuwarden_agent.sources.pci_rails import PciRails
@@ -30,32 +29,33 @@ class ExporterGpus:
         self,
         bus: PciBus,
         rails: PciRails,
-        memory: NodeMemory,
+        ledger: LedgerFile,
+        expected: int | None,
         proc_root: Path,
-        *,
-        expected_set: bool,
     ) -> None:
         self._bus = bus
         self._rails = rails
-        self._memory = memory
-        self._expected_set = expected_set
+        self._file = ledger
+        self._ledger = ledger.read()
+        self._told = expected
         self._proc_root = proc_root
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuFacts] = {}
-        self._told: Inventory | None = None
+        self._inventory: Inventory | None = None
 
     @classmethod
     def of(cls, context: CollectorContext) -> ExporterGpus:
         """As the settings want it."""
         nvml = context.nvml_settings
-        folder = None if context.settings.nvml else nvml.state_folder  # else NVML's own memory
-        ledger = LedgerFile(folder, writable=nvml.keeps_state)
         return cls(
             PciBus(nvml.sys_root),
             PciRails(nvml.sys_root),
-            NodeMemory(ledger, nvml.boot_id, nvml.gpus_expected),
+            # where NVML is read, its collector writes the ledger
+            LedgerFile(
+                None if context.settings.nvml else nvml.state_folder, writable=nvml.keeps_state
+            ),
+            nvml.gpus_expected,
             context.settings.proc_root,
-            expected_set=nvml.gpus_expected is not None,
         )
 
     def take(self, gpus: Mapping[str, GpuFacts]) -> tuple[Mapping[str, Reading], Inventory | None]:
@@ -69,7 +69,7 @@ class ExporterGpus:
             on_pci = self._bus.count_gpus()
             counts = [len(self._gpus)]
             counts += [int(on_pci)] if isinstance(on_pci, float | int) else []
-            expected = self._remembered(max(counts))
+            expected = self._expected(max(counts))
             row: dict[str, Reading] = {
                 "node_gpus_on_pci": on_pci,
                 "node_gpus_expected": expected or Unavailable("none_seen_yet"),
@@ -77,21 +77,20 @@ class ExporterGpus:
             whole = Inventory(
                 gpus=self._identities(),
                 gpus_expected=expected or None,
-                gpus_expected_set=self._expected_set,
+                gpus_expected_set=self._told is not None,
                 gpus_elsewhere=self._bus.away,
             )
-            changed, self._told = whole != self._told, whole
+            changed, self._inventory = whole != self._inventory, whole
             return row, whole if changed else None
 
-    def _remembered(self, present: int) -> int:
-        answers = [
-            GpuAnswer(uuid=one.gpu_uuid, pci_bus_id=one.pci_bus_id, index=one.index or 0)
-            for one in self._gpus.values()
-        ]
-        self._memory.recognise(answers)
-        expected = self._memory.expected(present, self._bus.handed_over)
-        self._memory.keep(map(GpuMemory, answers), told=True)
-        return expected
+    def _expected(self, present: int) -> int:
+        """The most ever seen here, or what the operator says, without those of other drivers."""
+        away = self._bus.handed_over
+        most = max(self._ledger.most, present + away) if self._told is None else self._told
+        if most != self._ledger.most:
+            self._ledger = msgspec.structs.replace(self._ledger, most=most)
+            self._file.write(self._ledger)
+        return max(0, most - away)
 
     def _merge(self, gpus: Mapping[str, GpuFacts]) -> None:
         if any(not self._address(uuid, facts) for uuid, facts in gpus.items()):

@@ -35,15 +35,7 @@ _Subject = tuple[object, ...]
 _Key = tuple[_Subject, str | int]  # the text of repeats, or the wording of a whole kind
 
 # What tells two messages of a family apart for whoever acts on them.
-_JUDGED = (
-    "action",
-    "fault_class",
-    "application_possible",
-    "acts_alone",
-    "echo",
-    "relayed",
-    "unproven",
-)
+_JUDGED = ("action", "fault_class", "application_possible", "acts_alone", "echo", "unproven")
 
 _ANY_WORDING = 0
 
@@ -114,11 +106,10 @@ class _Budget:
 
 
 class RepeatMerger:
-    """Merges repeats; a new kind is never merged away, nor news into old.
+    """Merges repeats.
 
-    Nor are the kernel's own words merged into words that anybody may have written.
-
-    Memory is bounded by the constants above, whatever the log holds.
+    A new kind is never merged away, nor news into old, nor the kernel's own words into words that
+    anybody may have written. Memory is bounded by the constants above, whatever the log holds.
     """
 
     def __init__(self) -> None:

@@ -232,8 +232,8 @@ class NvmlCollector:
     def _changed_inventory(self, expected: int | None) -> Inventory | None:
         """All GPUs of this boot: a lost one stays the node's until another sits in its slot."""
         answers = sorted((gpu.last for gpu in self._roll.gpus.values()), key=_slot)
-        rails = self._rails.nearest(gpu.pci_bus_id for gpu in answers)
         away = self._pci.away
+        rails = self._rails.nearest(gpu.pci_bus_id for gpu in answers)
         facts = (expected, away, self._driver_version, tuple(map(_facts, answers)), rails)
         if facts == self._inventory_facts:
             return None

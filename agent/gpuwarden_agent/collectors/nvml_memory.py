@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
-import structlog
 
 from gpuwarden_agent.collectors.nvml_gpus import PROBES_THAT_SPEAK, GpuMemory, Trouble
+from gpuwarden_agent.logs import get_logger
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_frames import GpuAnswer
 from gpuwarden_agent.sources.nvml_ledger import KnownGpu, Ledger, LedgerFile
 
 _NOTHING = KnownGpu(uuid="", pci_bus_id="")
-_log = structlog.get_logger("nvml")
+_log = get_logger("nvml")
 
 
 class NodeMemory:

@@ -102,6 +102,7 @@ class Sender:
         self._wake = threading.Condition()
         self._news: set[Stream] = set()
         self._stopping = False
+        self._tried_with = self._credentials()
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(self) -> None:
@@ -153,6 +154,7 @@ class Sender:
 
     def _step(self) -> _Pause | None:
         """Send one batch; None where the next may follow at once."""
+        self._tried_with = self._credentials()
         try:
             key = self._key.current()
             self._renew_certificates()
@@ -316,7 +318,7 @@ class Sender:
         self._away_because = because
         now = time.monotonic()
         pause = self._backoff.next_s(asked_s)
-        return _Pause(now + pause, now, events_may_cut, self._credentials())
+        return _Pause(now + pause, now, events_may_cut, self._tried_with)
 
     def _wait(self, pause: _Pause | None) -> None:
         if pause is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -166,11 +167,14 @@ def test_an_unknown_result_fails_and_passes_nothing(tmp_path: Path, answer: Answ
     (trouble,) = rig.troubles
     assert trouble.kind is EventKind.COLLECTOR_TROUBLE
     assert "cannot say" in trouble.text
+    answer("what", 9)
+    assert rig.run_all() == []
     answer("CRITICAL | /=9", 2)
     assert rig.run_all() == []  # it said critical before, and nothing else since
-    assert [event.kind for event in rig.troubles] == [
-        EventKind.COLLECTOR_TROUBLE,
-        EventKind.COLLECTOR_RECOVERED,
+    assert [(event.kind, event.attributes.get("reason")) for event in rig.troubles] == [
+        (EventKind.COLLECTOR_TROUBLE, "check_says_unknown"),
+        (EventKind.COLLECTOR_TROUBLE, "exit_code_9"),
+        (EventKind.COLLECTOR_RECOVERED, None),
     ]
 
 
@@ -194,6 +198,18 @@ def test_a_broken_check_is_own_trouble_with_a_mend(tmp_path: Path, name: str) ->
     (trouble,) = rig.troubles
     assert trouble.attributes["reason"] == reason
     assert mend in str(trouble.attributes["mend"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused what others may write")
+def test_as_root_a_program_that_others_may_write_is_not_run(tmp_path: Path, answer: Answer) -> None:
+    (tmp_path / "check").chmod(0o777)
+    rig = Rig(definition("disk", tmp_path / "check"))
+    assert rig.run_all() == []
+    assert rig.node("check_disk") == Unavailable("refused")
+    (trouble,) = rig.troubles
+    assert "chmod go-w" in str(trouble.attributes["mend"])
+    (tmp_path / "check").chmod(0o755)
+    assert [event.kind for event in rig.run_all()] == [EventKind.CHECK_PASSED]
 
 
 def test_entities_that_are_no_longer_spoken_of_are_unknown(tmp_path: Path, answer: Answer) -> None:
@@ -269,7 +285,8 @@ def test_few_run_at_once_and_none_twice(tmp_path: Path) -> None:
         rig.collect()
         rig.now += 100.0
     assert rig.runner.busy == AT_ONCE
-    wait_for(lambda: len((tmp_path / "starts").read_text().split()) == AT_ONCE)
+    starts = tmp_path / "starts"
+    wait_for(lambda: starts.exists() and len(starts.read_text().split()) == AT_ONCE)
     rig.collector.close()
     rig.collect()
     assert rig.troubles == []  # that we ended them says nothing about them

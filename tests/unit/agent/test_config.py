@@ -9,10 +9,10 @@ from gpuwarden_agent.config import (
     PREFIX,
     AgentSettings,
     ConfigError,
-    ExporterAddress,
     load_settings,
     setting_docs,
 )
+from gpuwarden_agent.setting_values import ExporterAddress
 from gpuwarden_agent.transport.key import KeySource, KeyUnavailable
 
 

@@ -11,11 +11,10 @@ from gpuwarden_agent.collectors.contract import CollectorError
 from gpuwarden_agent.collectors.kernel_dating import LineDating
 from gpuwarden_agent.collectors.kernel_entities import disk_entity, nic_entity
 from gpuwarden_agent.collectors.kernel_log import KernelLogFollower
-from gpuwarden_agent.collectors.kernel_merge import RepeatMerger
 from gpuwarden_agent.sources.kernel_lines import KernelLine
 from gpuwarden_wire.events import Backlog, Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.agent import BOOT, XID_79, event
+from tests.builders.agent import BOOT, XID_79
 from tests.builders.following import BOOTED, STARTED, Positions, Running, append, position_of
 from tests.fakes.waiting import wait_for
 
@@ -240,11 +239,3 @@ def test_lines_name_ports_and_disks_as_the_wire_does() -> None:
     assert disk_entity("nvme0n1p2") == "nvme0n1"
     assert disk_entity("sda1") == "sda"
     assert disk_entity("sdaa") == "sdaa"
-
-
-def test_the_kernels_own_words_are_not_merged_into_words_that_anybody_may_write() -> None:
-    merger = RepeatMerger()
-    forged = event(0, text="a", family="xid", attributes={"unproven": True})
-    own = event(1, text="a", family="xid")
-    assert merger.take(forged, 0.0) == [forged]
-    assert merger.take(own, 0.0) == [own]

@@ -96,7 +96,7 @@ class TestRepeatMerger:
             {"device": "nvme1"},
             {"family": "sxid"},
             {"backlog": Backlog.OLDER_BOOT},
-            {"attributes": {"relayed": True}},
+            {"attributes": {"unproven": True}},
             {"attributes": {"action": "RESET_GPU"}},
             {"attributes": {"acts_alone": True}},
         ],
@@ -111,7 +111,7 @@ class TestRepeatMerger:
 
     def test_what_a_program_wrote_does_not_swallow_the_kernels_own_line(self) -> None:
         merger = RepeatMerger()
-        merger.take(_at(0, XID_79, attributes={"relayed": True}), 0.0)
+        merger.take(_at(0, XID_79, attributes={"unproven": True}), 0.0)
         own = _at(1, XID_79)
         assert merger.take(own, 0.0) == [own]
 
