@@ -1734,7 +1734,7 @@ _GPU_DETAIL: tuple[_Row, ...] = (
         _C,
         "",
         "FI 163 of every link",
-        "DCGM_FI_DEV_NVLINK_ERROR_DL_CRC",
+        "",
         "link quality, NVLink 4 and before",
     ),
     (
@@ -1742,7 +1742,7 @@ _GPU_DETAIL: tuple[_Row, ...] = (
         _C,
         "",
         "FI 161 of every link",
-        "DCGM_FI_DEV_NVLINK_ERROR_DL_REPLAY",
+        "",
         "link quality, NVLink 4 and before",
     ),
     (
@@ -1750,7 +1750,7 @@ _GPU_DETAIL: tuple[_Row, ...] = (
         _C,
         "",
         "FI 162 of every link",
-        "DCGM_FI_DEV_NVLINK_ERROR_DL_RECOVERY",
+        "",
         "flapping link, NVLink 4 and before",
     ),
     ("gpu_nvlink_ecc_errors_total", _C, "", "FI 160", "", "link, NVLink 4 and before"),
@@ -1847,7 +1847,7 @@ _GPU_DETAIL: tuple[_Row, ...] = (
         _S,
         "",
         "FI 171 of every link",
-        "DCGM_FI_DEV_C2C_LINK_STATUS",
+        "",
         "link to the CPU down",
     ),
     (
@@ -1872,7 +1872,7 @@ _GPU_DETAIL: tuple[_Row, ...] = (
         _S,
         "",
         "nvmlDeviceGetVirtualizationMode (0 none, 1 passthrough, 2 vGPU)",
-        "DCGM_FI_DEV_VIRTUAL_MODE",
+        "",
         "which readings to expect",
     ),
     (

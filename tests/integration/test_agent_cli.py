@@ -89,6 +89,7 @@ def test_once_prints_all_readings_with_units_or_reasons(roots: list[str], once_j
         "net": "ok",
         "ethtool": "ok",
         "hardware_errors": "ok",
+        "structure": "ok",
         "kernel_log": "ok",
     }
     assert answer["inventory"]["disks"] == ["nvme0n1", "sda"]
@@ -125,6 +126,7 @@ def test_once_goes_on_where_a_source_is_missing(
         "net": "",
         "ethtool": "",
         "hardware_errors": "",
+        "structure": "",
         "kernel_log": "no_such_file",
     }
     assert all(one["mend"] for one in answer["collectors"] if one["reason"])

@@ -124,6 +124,8 @@ _LOAD: tuple[Field, ...] = (
     _own(1627, "gpu_memory_used_bytes", "FB_USED_BYTES"),
     _own(253, "gpu_memory_reserved_bytes", "FB_RESERVED", _MEBI, 1),
     _own(1628, "gpu_memory_reserved_bytes", "FB_RESERVED_BYTES"),
+    _board(90, "gpu_bar1_total_bytes", "BAR1_TOTAL", _MEBI),
+    _board(92, "gpu_bar1_used_bytes", "BAR1_USED", _MEBI),
 )
 _COOLING_AND_POWER: tuple[Field, ...] = (
     _board(150, "gpu_temperature_celsius", "dcgm_gpu_temp GPU_TEMP GPU_TEMP_CELSIUS"),
@@ -135,6 +137,12 @@ _COOLING_AND_POWER: tuple[Field, ...] = (
     _board(153, "gpu_temperature_margin_celsius", "GPU_TEMP_LIMIT GPU_TEMP_MARGIN_CELSIUS"),
     _board(158, "gpu_slowdown_temperature_celsius", "SLOWDOWN_TEMP GPU_TEMP_SLOWDOWN_CELSIUS"),
     _board(159, "gpu_shutdown_temperature_celsius", "SHUTDOWN_TEMP GPU_TEMP_SHUTDOWN_CELSIUS"),
+    _board(152, "gpu_temperature_max_celsius", "GPU_MAX_OP_TEMP"),
+    _board(151, "gpu_memory_temperature_max_celsius", "MEM_MAX_OP_TEMP"),
+    _board(191, "gpu_fan_speed_ratio", "FAN_SPEED", _PERCENT),
+    _board(160, "gpu_power_limit_requested_watts", "POWER_MGMT_LIMIT"),
+    _board(161, "gpu_power_limit_min_watts", "POWER_MGMT_LIMIT_MIN"),
+    _board(162, "gpu_power_limit_max_watts", "POWER_MGMT_LIMIT_MAX"),
     _board(155, "gpu_power_watts", "dcgm_power_usage POWER_USAGE BOARD_POWER_WATTS"),
     _board(157, "gpu_power_instant_watts", "POWER_USAGE_INSTANT BOARD_POWER_RAW_WATTS"),
     _board(
@@ -200,6 +208,12 @@ _COOLING_AND_POWER: tuple[Field, ...] = (
         _NANO,
     ),
     _board(
+        244,
+        "gpu_low_utilization_seconds_total",
+        "dcgm_low_util_violation LOW_UTIL_VIOLATION",
+        _NANO,
+    ),
+    _board(
         245,
         "gpu_reliability_violation_seconds_total",
         "dcgm_reliability_violation RELIABILITY_VIOLATION",
@@ -233,6 +247,7 @@ _MEMORY: tuple[Field, ...] = (
     _own(319, "gpu_ecc_dram_uncorrected_volatile_total", "ECC_DBE_VOL_DEV"),
     _own(328, "gpu_ecc_dram_corrected_aggregate_total", "ECC_SBE_AGG_DEV"),
     _own(329, "gpu_ecc_dram_uncorrected_aggregate_total", "ECC_DBE_AGG_DEV"),
+    _own(342, "gpu_sram_corrected_volatile_total", "ECC_SBE_VOL_SRM"),
     _own(344, "gpu_sram_corrected_aggregate_total", "ECC_SBE_AGG_SRM"),
     _board(346, "gpu_sram_threshold_exceeded", "THRESHOLD_SRM SRAM_EXCEEDED"),
     *(
@@ -268,6 +283,7 @@ _MEMORY: tuple[Field, ...] = (
         "gpu_rows_remapped_correctable_total",
         "CORRECTABLE_REMAPPED_ROWS ROW_REMAP_CORRECTABLE_TOTAL",
     ),
+    _board(84, "gpu_inforom_valid", "INFOROM_CONFIG_VALID"),
     _board(395, "gpu_row_remap_failure", "ROW_REMAP_FAILURE ROW_REMAP_FAILED"),
     _board(396, "gpu_row_remap_pending", "ROW_REMAP_PENDING"),
     _board(1507, "gpu_memory_unrepairable", "MEMORY_UNREPAIRABLE_FLAG MEMORY_UNREPAIRABLE"),
@@ -291,6 +307,7 @@ _BUS: tuple[Field, ...] = (
     _board(285, "gpu_c2c_links", "C2C_LINK_COUNT C2C_LINK_QUANTITY"),
     _board(1400, "gpu_c2c_errors_total", "C2C_LINK_ERROR_INTR"),
     _board(1401, "gpu_c2c_replays_total", "C2C_LINK_ERROR_REPLAY"),
+    _board(1402, "gpu_c2c_back_to_back_replays_total", "C2C_LINK_ERROR_REPLAY_B2B"),
 )
 _NVLINK: tuple[Field, ...] = (
     _link_error(
@@ -327,6 +344,7 @@ _NVLINK: tuple[Field, ...] = (
             ("gpu_nvlinks_inactive", _LINK_DOWN),
         )
     ),
+    _links(1213, "gpu_nvlink_recovery_events_total", "NVLINK_COUNT_LINK_RECOVERY_EVENTS"),
     _links(
         1204,
         "gpu_nvlink_malformed_packets_total",
@@ -384,6 +402,7 @@ _NVLINK: tuple[Field, ...] = (
         "gpu_nvlink_effective_errors_total",
         "NVLINK_COUNT_EFFECTIVE_ERRORS NVLINK_EFFECTIVE_ERROR_TOTAL",
     ),
+    _board(173, "gpu_fabric_clique", "FABRIC_CLIQUE_ID"),
     Field(170, _named("FABRIC_MANAGER_STATUS"), Rule("gpu_fabric_state", states=_FABRIC)),
     _board(171, "gpu_fabric_error_code", "FABRIC_MANAGER_ERROR_CODE FABRIC_MANAGER_ERROR"),
     _board(174, "gpu_fabric_health_mask", "FABRIC_HEALTH_MASK"),

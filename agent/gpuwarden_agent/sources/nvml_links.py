@@ -196,18 +196,19 @@ def _call_errors(caller: Caller, gpu: Gpu, readings: Readings) -> None:
     if _ERROR_CALL in gpu.absent:
         return
     for number, (counter, metric) in _ERROR_FIELDS.items():
-        answers: dict[int, tuple[int, float]] = {}
-        for link in gpu.links or ():
-            try:
-                count = caller.call(_ERROR_CALL, gpu.handle, link, counter)
-                answers[link] = codes.SUCCESS, count
-            except CallError as error:
-                if error.code in codes.LOST:
-                    raise
-                answers[link] = error.code, 0.0
+        answers = {link: _called_error(caller, gpu, link, counter) for link in gpu.links or ()}
         _fold(gpu, readings, LinkField(number, metric), answers)
     if not any(metric in readings.values for _, metric in _ERROR_FIELDS.values()):
         gpu.absent.add(_ERROR_CALL)
+
+
+def _called_error(caller: Caller, gpu: Gpu, link: int, counter: int) -> tuple[int, float]:
+    try:
+        return codes.SUCCESS, caller.call(_ERROR_CALL, gpu.handle, link, counter)
+    except CallError as error:
+        if error.code in codes.LOST:
+            raise
+        return error.code, 0.0
 
 
 def _fold(
