@@ -37,7 +37,7 @@ class Board:
     def __init__(self) -> None:
         self.troubles: dict[str, tuple[str, str]] = {}
 
-    def trouble(self, source: str, reason: str, mend: str = "") -> None:
+    def trouble(self, source: str, reason: str, mend: str = "", *, renew: bool = False) -> None:
         self.troubles[source] = (reason, mend)
 
     def fine(self, source: str) -> None:

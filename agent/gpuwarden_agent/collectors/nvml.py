@@ -103,7 +103,7 @@ class NvmlCollector:
             "node_gpus_expected": Unavailable("none_seen_yet") if expected is None else expected,
             "node_nvml_call_age_seconds": poll.condition.call_age_s,
             "node_nvml_poll_seconds": poll_s,
-            **self._gap(poll, began),
+            "node_nvml_poll_gap_seconds": self._gap(poll, began),
         }
         self._memory.keep(self._roll.gpus.values(), told=False)
         return Harvest(
@@ -115,11 +115,11 @@ class NvmlCollector:
             },
         )
 
-    def _gap(self, poll: Poll, began: float) -> dict[str, Reading]:
+    def _gap(self, poll: Poll, began: float) -> Reading:
         before = self._answered_at
         if poll.answer is not None:
             self._answered_at = began
-        return {} if before is None else {"node_nvml_poll_gap_seconds": began - before}
+        return Unavailable("first_round") if before is None else began - before
 
     def close(self) -> None:
         """Write down what was told and ask the child to end."""

@@ -75,9 +75,11 @@ class StructureCollector:
         row: dict[str, Reading] = {**self._module.read(), **self._daemons(clock)}
         if self._switches:
             row["node_nvswitches"] = float(self._switches)
-        if self._before is not None:
-            row["node_collection_gap_seconds"] = clock - self._before
-        self._before = clock
+        # From the first round on, so that the columns of telemetry stay the same.
+        before, self._before = self._before, clock
+        row["node_collection_gap_seconds"] = (
+            Unavailable("first_round") if before is None else clock - before
+        )
         return Harvest(rows={EntityKind.NODE: {"": row}})
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ def test_readings_identities_and_counts_of_a_sound_node(rig: Rig) -> None:
         "node_gpus_expected": 2,
         "node_nvml_call_age_seconds": 0.0,
         "node_nvml_poll_seconds": 0.0,
+        "node_nvml_poll_gap_seconds": Unavailable("first_round"),
     }
     assert harvest.inventory is not None
     assert [one.gpu_uuid for one in harvest.inventory.gpus] == ["GPU-0", "GPU-1"]
@@ -137,6 +138,7 @@ def test_a_node_without_a_gpu_is_no_trouble(tmp_path: Path) -> None:
         "node_gpus_expected": 0,
         "node_nvml_call_age_seconds": 0.0,
         "node_nvml_poll_seconds": 0.0,
+        "node_nvml_poll_gap_seconds": Unavailable("first_round"),
     }
 
 
@@ -197,8 +199,8 @@ def test_a_gap_between_answered_polls_is_told(rig: Rig) -> None:
     rig.probe.will_be(ProbeState.BUSY, call="nvmlDeviceGetPowerUsage", call_age_s=4.0)
     rig.probe.will_answer(gpu(0), gpu(1))
     rows = [rig.node(rig.collect()) for _ in range(3)]
-    gaps = [row.get("node_nvml_poll_gap_seconds") for row in rows]
-    assert gaps == [None, 5.0, 10.0]
+    gaps = [row["node_nvml_poll_gap_seconds"] for row in rows]
+    assert gaps == [Unavailable("first_round"), 5.0, 10.0]
 
 
 def test_close_reaches_the_probe(rig: Rig) -> None:
