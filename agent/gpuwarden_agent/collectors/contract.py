@@ -75,6 +75,10 @@ class Harvest:
     notices: Mapping[str, Notice] = field(default_factory=dict)
 
 
+FIRST_ROUND = "first_round"
+"""Reason of a reading that needs two rounds, such as a gap between them."""
+
+
 class CollectorError(Exception):
     """The source could not be read at all.
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from threading import Event as StopFlag
 
-from gpuwarden_agent.collectors.contract import CollectorError, Emit, Harvest, Notice
+from gpuwarden_agent.collectors.contract import FIRST_ROUND, CollectorError, Emit, Harvest, Notice
 from gpuwarden_agent.collectors.nvml_events import RepeatMerger, gpu_event, xid_event
 from gpuwarden_agent.collectors.nvml_gpus import Finding, GpuMemory, GpuRoll
 from gpuwarden_agent.collectors.nvml_memory import NodeMemory
@@ -119,7 +119,7 @@ class NvmlCollector:
         before = self._answered_at
         if poll.answer is not None:
             self._answered_at = began
-        return Unavailable("first_round") if before is None else began - before
+        return Unavailable(FIRST_ROUND) if before is None else began - before
 
     def close(self) -> None:
         """Write down what was told and ask the child to end."""

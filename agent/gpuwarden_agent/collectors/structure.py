@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gpuwarden_agent.collectors.context import CollectorContext
-from gpuwarden_agent.collectors.contract import Collector, Harvest
+from gpuwarden_agent.collectors.contract import FIRST_ROUND, Collector, Harvest
 from gpuwarden_agent.sources.kernel_files import list_names, read_text, reason_of
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
@@ -78,7 +78,7 @@ class StructureCollector:
         # From the first round on, so that the columns of telemetry stay the same.
         before, self._before = self._before, clock
         row["node_collection_gap_seconds"] = (
-            Unavailable("first_round") if before is None else clock - before
+            Unavailable(FIRST_ROUND) if before is None else clock - before
         )
         return Harvest(rows={EntityKind.NODE: {"": row}})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuwarden_agent.checks.definitions import CheckDefinition, load_checks
 from gpuwarden_agent.checks.ownership import refusal
-from gpuwarden_agent.collectors.contract import Harvest
+from gpuwarden_agent.collectors.contract import FIRST_ROUND, Harvest
 from gpuwarden_agent.config import AgentSettings, ConfigError
 from gpuwarden_agent.doctor.finding import Finding, Level
 from gpuwarden_agent.maintenance import AgentNote
@@ -111,6 +111,7 @@ def _counted(visit: Visit) -> tuple[int, Counter[str]]:
         for reading in readings
         if not isinstance(reading, float | int | NotSupported)
     )
+    del missing[FIRST_ROUND]  # one look cannot know it
     return sum(isinstance(reading, float | int) for reading in readings), missing
 
 

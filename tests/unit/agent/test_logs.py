@@ -12,6 +12,7 @@ from gpuwarden_agent.logs import configure_logs, get_logger
 
 @pytest.fixture(autouse=True)
 def _default_level() -> Iterator[None]:
+    configure_logs("info")
     yield
     configure_logs("info")
 
