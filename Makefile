@@ -10,8 +10,7 @@ demo: $(VENV)/.ready
 
 # Four workers on two cores: half of the time is spent waiting for processes and clocks.
 test: $(VENV)/.ready services lint
-	$(BIN)/pytest -q -n 4 --dist loadfile -m "not serial and not long and not gpu"
-	$(BIN)/pytest -q -n 4 --dist loadfile -m "serial and not long and not gpu"
+	$(BIN)/pytest -q -n 4 --dist loadfile -m "not long and not gpu"
 
 test-long: $(VENV)/.ready services
 	$(BIN)/pytest -q -m "long and not gpu"
