@@ -28,7 +28,7 @@ if ! has_venv "$python"; then
         uv venv --quiet --seed --clear --python "$python" "$venv"
     elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         minor=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-        echo "The venv module of $python is missing: installing python$minor-venv by apt."
+        echo "The venv module of $python is missing: installing python$minor-venv by apt." >&2
         apt-get update -qq
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
             "python$minor-venv" >/dev/null
@@ -40,7 +40,7 @@ if ! has_venv "$python"; then
     fi
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-echo "Installing the pinned packages into $venv ..."
+echo "Installing the pinned packages into $venv ..." >&2
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
     --requirement requirements.lock
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \

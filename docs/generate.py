@@ -40,7 +40,8 @@ def _metrics() -> str:
     return _page(
         "Metrics",
         "Every series that the agent collects. The agent's own `/metrics` shows them with the "
-        "prefix `gpuwarden_` and the labels `node` and `gpu_uuid`, `device`, `mount` or none.",
+        "prefix `gpuwarden_` and the labels `node` and `gpu_uuid`, `device`, `mount` or none. "
+        "It is off until `GPUWARDEN_AGENT_METRICS_PORT` gives it a port.",
         ("metric", "of", "kind", "unit", "source", "dcgm-exporter's name", "speaks to"),
         rows,
     )

@@ -138,9 +138,10 @@ def _print_snapshot(snapshot: Snapshot) -> None:
     write = sys.stdout.write
     write(f"node {snapshot.node_id}, boot {snapshot.boot_id}, agent {__version__}\n\ncollectors\n")
     for visit in snapshot.visits:
-        outcome = f"trouble: {visit.reason}. {visit.mend}" if visit.reason else "ok"
-        outcome += f" ({visit.note})" if visit.note else ""
-        write(f"  {visit.name:<12} {visit.took_s * 1000:8.1f} ms  {outcome}\n")
+        told = f"{visit.reason}. {visit.mend}".strip()
+        outcome = f"trouble: {told}" if visit.reason else "ok"
+        outcome += f" ({visit.note})" if visit.note not in ("", told) else ""
+        write(f"  {visit.name:<16} {visit.took_s * 1000:8.1f} ms  {outcome}\n")
     write("\nreadings\n")
     for kind, entity, metric, reading in snapshot.readings():
         value = (

@@ -143,7 +143,10 @@ def parse_exporter(raw: str) -> ExporterAddress:
         kind, address = "auto", raw
     if kind not in _EXPORTER_KINDS:
         raise ValueError(f"{kind!r} is no kind of exporter: give {', '.join(_EXPORTER_KINDS)}")
-    url = parse_url(address)
+    try:
+        url = parse_url(address)
+    except ValueError:
+        url = ""
     if not url:
         raise ValueError("give an address like dcgm=http://127.0.0.1:9400/metrics")
     path = urlsplit(url).path

@@ -61,7 +61,10 @@ GONE: Final = frozenset({NOT_FOUND, GPU_NOT_FOUND})
 REINITIALISE: Final = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH})
 
 _MENDS = {
-    LIBRARY_NOT_FOUND: "Install the NVIDIA driver, or set the path of libnvidia-ml.so.1",
+    LIBRARY_NOT_FOUND: (
+        "Install the NVIDIA driver, or set GPUWARDEN_AGENT_NVML_LIBRARY to the path of "
+        "libnvidia-ml.so.1; where no GPU is to be read by NVML, GPUWARDEN_AGENT_NVML=off"
+    ),
     DRIVER_NOT_LOADED: "Load the NVIDIA kernel driver (modprobe nvidia)",
     NO_PERMISSION: "Let the agent's user open /dev/nvidia*",
     VERSION_MISMATCH: "Reload the kernel driver or reboot: library and driver differ in version",

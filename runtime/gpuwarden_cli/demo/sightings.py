@@ -38,7 +38,7 @@ def seen_burst(stage: Stage, sight: Sight) -> str:
     if codes != [31, 43] or sight.exclusions:
         return ""
     seen = sum(1 for item in stored if item.get("xid") in (31, 43))
-    return f"{seen} events with XID 31 and 43 on {BURST_NODE} alone, nobody excluded"
+    return f"{seen} events with XID 31 and 43 on {BURST_NODE}, one of its nodes; nobody excluded"
 
 
 def seen_excluded(stage: Stage, sight: Sight, place: tuple[str, int], fault_class: str) -> str:
