@@ -14,6 +14,7 @@ import argparse
 import os
 import platform
 import shutil
+import socket
 import ssl
 import statistics
 import subprocess
@@ -96,7 +97,8 @@ def agent(folder: Path, **settings: object) -> Iterator[tuple[int, FakeIngestSer
 @contextmanager
 def scraped_exporter(folder: Path) -> Iterator[int]:
     """node_exporter with Debian's collectors, scraped every SCRAPE_S."""
-    port = 19_100
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
     with started(
         [EXPORTER, f"--web.listen-address=127.0.0.1:{port}"], folder / "exporter.log"
     ) as process:
