@@ -85,6 +85,7 @@ class RunFolder:
     """The files `maintenance.json` (the order) and `agent.json` (the agent's note)."""
 
     def __init__(self, folder: Path) -> None:
+        self.path = folder
         self._order = folder / "maintenance.json"
         self._note = folder / "agent.json"
 

@@ -78,14 +78,14 @@ def _start(folder: RunFolder, boot_id: str, request: MaintenanceRequest) -> Main
         Order(boot_id=boot_id, since=time.time(), until_s=until_s, reason=request.reason[:200])
     )
     note = _await(folder, request.wait_s, lambda note: note.released)
-    return _say_how_far(note)
+    return _say_how_far(folder, note)
 
 
 def _stop(folder: RunFolder, request: MaintenanceRequest) -> MaintenanceExit:
     was_on = folder.end()
     note = _await(folder, request.wait_s, lambda note: not note.released and not note.held)
     if note is None:
-        _say("No agent runs here.")
+        _say(_nobody(folder))
     elif note.released or note.held:
         _say(f"The order is ended; agent {note.pid} has not gone on yet.")
         return MaintenanceExit.NOT_YET
@@ -101,12 +101,12 @@ def _show(folder: RunFolder, boot_id: str) -> MaintenanceExit:
         return MaintenanceExit.DONE
     reason = f" ({order.reason})" if order.reason else ""
     _say(f"Maintenance{reason}, ends by itself in {order.until_s - uptime_s():.0f} s.")
-    return _say_how_far(folder.note())
+    return _say_how_far(folder, folder.note())
 
 
-def _say_how_far(note: AgentNote | None) -> MaintenanceExit:
+def _say_how_far(folder: RunFolder, note: AgentNote | None) -> MaintenanceExit:
     if note is None:
-        _say("No agent runs here; one that starts will hold no device until this is over.")
+        _say(f"{_nobody(folder)} One that starts there will hold no device until this is over.")
         return MaintenanceExit.DONE
     if note.released:
         _say(f"Agent {note.pid} holds no device.")
@@ -114,6 +114,13 @@ def _say_how_far(note: AgentNote | None) -> MaintenanceExit:
     held = "; ".join(note.held) or "it has not answered the order yet"
     _say(f"Agent {note.pid} has not let go of everything: {held}.")
     return MaintenanceExit.NOT_YET
+
+
+def _nobody(folder: RunFolder) -> str:
+    return (
+        f"No agent runs with its files in {folder.path}; one that was started with another "
+        "GPUWARDEN_AGENT_VERDICT_FILE is not reached: --env-file names its settings."
+    )
 
 
 def _await(

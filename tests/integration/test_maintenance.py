@@ -121,7 +121,7 @@ def test_an_agent_that_starts_in_maintenance_opens_nothing(
     with FakeIngestServer() as server:
         settings = settings_of(tmp_path, server.url)
         assert ask(settings, "start", for_s=600.0) is MaintenanceExit.DONE
-        assert "No agent runs" in capsys.readouterr().out
+        assert f"No agent runs with its files in {settings.run_folder}" in capsys.readouterr().out
         with running(settings):
             note = wait_for(RunFolder(settings.run_folder).note)
             assert note.is_alive

@@ -46,7 +46,7 @@ BAD_VALUES = [
     ("SPOOL_FOLDER", " ", "give a path"),
     ("CLIENT_CERT_FILE", "/etc/c.pem", "belong together"),
     ("EXPORTERS", "gpu=http://127.0.0.1:9400", "auto, dcgm, nvidia_smi, node, all_smi"),
-    ("EXPORTERS", "127.0.0.1:9400", "https://"),
+    ("EXPORTERS", "127.0.0.1:9400", "dcgm=http://"),
     ("EXPORTERS", "dcgm=", "dcgm=http://"),
     ("EXPORTER_CERT_FILE", "/etc/c.pem", "belong together"),
     ("KEY", "gw_…", "KEY=***: character 4 of the key is … (U+2026)"),
