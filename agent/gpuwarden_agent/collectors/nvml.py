@@ -62,6 +62,7 @@ class NvmlCollector:
         self._driver_version = ""
         self._inventory_facts: tuple[object, ...] | None = None
         self._stuck: ProbeCondition | None = None
+        self._stuck_call = self._memory.stuck_call
         self._renew_at_s = settings.renew_after_s
 
     @property
@@ -87,7 +88,7 @@ class NvmlCollector:
                 ("nvml_child_stopped", "nvml_child_silent", "nvml_child_exited"): own trouble, says
                 nothing about a GPU. A node without any GPU on its bus is no trouble.
         """
-        self._memory.keep(self._roll.gpus.values(), told=True)
+        self._keep(told=True)
         began = self._clock()
         poll = self._probe.poll()
         poll_s = self._clock() - began
@@ -105,7 +106,7 @@ class NvmlCollector:
             "node_nvml_poll_seconds": poll_s,
             "node_nvml_poll_gap_seconds": self._gap(poll, began),
         }
-        self._memory.keep(self._roll.gpus.values(), told=False)
+        self._keep(told=False)
         return Harvest(
             rows={EntityKind.GPU: self._gpu_rows(poll), EntityKind.NODE: {"": node_row}},
             events=tuple(events),
@@ -123,13 +124,16 @@ class NvmlCollector:
 
     def close(self) -> None:
         """Write down what was told and ask the child to end."""
-        self._memory.keep(self._roll.gpus.values(), told=True)
+        self._keep(told=True)
         self._probe.close()
         self._pci.close()
 
     def held(self) -> str:
         """The child that has not ended yet, in words; "" where there is none."""
         return self._probe.held()
+
+    def _keep(self, *, told: bool) -> None:
+        self._memory.keep(self._roll.gpus.values(), told=told, stuck_call=self._stuck_call)
 
     def _raise_own_trouble(self, poll: Poll, on_pci: Reading) -> None:
         condition = poll.condition
@@ -198,11 +202,13 @@ class NvmlCollector:
         if poll.condition.state is ProbeState.STUCK:
             if self._stuck is not None:
                 return []
-            self._stuck = poll.condition
+            self._stuck, self._stuck_call = poll.condition, poll.condition.call
             return [self._driver_event(EventKind.DRIVER_STUCK, poll.condition, now)]
-        if self._stuck is None or poll.answer is None:
+        if not self._stuck_call or poll.answer is None:
             return []
-        stuck, self._stuck = self._stuck, None
+        # An earlier run of the agent may have told it: then only the call is known.
+        stuck = self._stuck or ProbeCondition(ProbeState.STUCK, call=self._stuck_call)
+        self._stuck, self._stuck_call = None, ""
         return [self._driver_event(EventKind.DRIVER_RESPONDS, stuck, now)]
 
     def _driver_event(self, kind: EventKind, condition: ProbeCondition, now: float) -> Event:

@@ -72,7 +72,12 @@ class NodeMemory:
         known = self._former.get(answer.uuid)
         return GpuMemory(answer) if known is None else _recalled(known, clock, 0)
 
-    def keep(self, gpus: Iterable[GpuMemory], *, told: bool) -> None:
+    @property
+    def stuck_call(self) -> str:
+        """Driver call that was told to hang and not to be over since; "" where none."""
+        return self._written.stuck_call
+
+    def keep(self, gpus: Iterable[GpuMemory], *, told: bool, stuck_call: str = "") -> None:
         """Write down how things stand, where that changed.
 
         Args:
@@ -80,6 +85,7 @@ class NodeMemory:
             told: All that was found has been handed over for good. While it has not, what ended
                 stays owed and what goes on counts as told once only, so that an agent killed in
                 between tells it after all.
+            stuck_call: Driver call that hangs, or did and is not told to be over.
         """
         present = {gpu.last.uuid: _known(gpu) for gpu in gpus}
         if not told:
@@ -87,10 +93,16 @@ class NodeMemory:
             present = {
                 uuid: _owed(gpu, former.get(uuid, _NOTHING)) for uuid, gpu in present.items()
             }
+            stuck_call = stuck_call or self._written.stuck_call
         slots = {gpu.pci_bus_id for gpu in present.values()}
         away = {u: g for u, g in self._former.items() if g.pci_bus_id not in slots}
         self._former = {**away, **present}
-        ledger = Ledger(boot_id=self._boot_id, most=self._most, gpus=tuple(self._former.values()))
+        ledger = Ledger(
+            boot_id=self._boot_id,
+            most=self._most,
+            gpus=tuple(self._former.values()),
+            stuck_call=stuck_call,
+        )
         if ledger != self._written:
             self._file.write(ledger)
             self._written = ledger

@@ -44,11 +44,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         boot_id: Boot in which it was written; a GPU known in the present boot must still be there.
         most: Most GPUs ever seen, those bound to another driver included.
         gpus: GPUs ever seen, by UUID in order of first sight.
+        stuck_call: Driver call that was told to hang and not to be over since; "" where none.
     """
 
     boot_id: str = ""
     most: int = 0
     gpus: tuple[KnownGpu, ...] = ()
+    stuck_call: str = ""
 
 
 class LedgerFile:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuwarden_agent.collectors.contract import Harvest, Notice
+from gpuwarden_agent.sources.nvml import ProbeState
 from gpuwarden_agent.sources.nvml_frames import GpuAnswer
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.readings import Reading
@@ -236,3 +237,22 @@ def test_a_told_number_counts_what_is_built_in(tmp_path: Path) -> None:
     rig.bind(1, "vfio-pci")
     rig.probe.will_answer(gpu(0))
     assert rig.node(rig.collect())["node_gpus_expected"] == 1
+
+
+def test_a_driver_that_hung_before_the_agent_was_restarted_is_told_to_answer(node: Node) -> None:
+    node.rig.probe.will_be(ProbeState.STUCK, call="nvmlDeviceGetPowerUsage", call_age_s=31.0)
+    assert [event.kind for event in node.rig.collect().events] == [EventKind.DRIVER_STUCK]
+    node.restart()
+    assert node.kinds(gpu(0), gpu(1)) == [EventKind.DRIVER_RESPONDS]
+    node.restart()  # killed before it was handed over for good: told again
+    assert node.kinds(gpu(0), gpu(1)) == [EventKind.DRIVER_RESPONDS]
+    assert node.kinds(gpu(0), gpu(1)) == []
+    node.restart()
+    assert node.kinds(gpu(0), gpu(1)) == []
+
+
+def test_a_driver_that_still_hangs_after_a_restart_is_told_again(node: Node) -> None:
+    for _ in range(2):
+        node.rig.probe.will_be(ProbeState.STUCK, call="nvmlInit", call_age_s=31.0)
+        assert [event.kind for event in node.rig.collect().events] == [EventKind.DRIVER_STUCK]
+        node.restart()
