@@ -243,8 +243,7 @@ def test_each_collector_in_turn_fails_in_every_way_and_no_other_notices(rig: Rig
         for victim in rig.collectors[:-1]:
             for mode in REASONS:
                 fail(rig, victim, mode)
-                made = rig.phase(victim)
-                keep_pace(made, usual, victim)
+                wait_for(lambda: not slowed(rig.phase(victim), usual, victim), what=victim.mode)  # noqa: B023  # in this turn
                 recover(rig, victim)
         assert pulse.most_running == 1
     assert rig.left == []
@@ -273,12 +272,16 @@ def fail(rig: Rig, victim: Chaotic, mode: Mode) -> None:
     assert rig.numbers_since(victim.name, switched_at) == 0
 
 
-def keep_pace(made: Counter[str], usual: Counter[str], victim: Chaotic) -> None:
-    """Each other collector is called as often, beside one that does nothing, as it was before."""
-    for name, calls in made.items():
-        if name != victim.name:
-            share, before = calls / made["pulse"], usual[name] / usual["pulse"]
-            assert share >= before / 3, f"{name} slows down while {victim.name} {victim.mode}"
+def slowed(made: Counter[str], usual: Counter[str], victim: Chaotic) -> list[str]:
+    """Other collectors that are called less often, beside one that does nothing, than before.
+
+    One phase may be slow on a busy machine; a collector that is held up is so in every phase.
+    """
+    return [
+        name
+        for name, calls in made.items()
+        if name != victim.name and calls / made["pulse"] < usual[name] / usual["pulse"] / 3
+    ]
 
 
 def recover(rig: Rig, victim: Chaotic) -> None:
