@@ -462,13 +462,17 @@ def add_pci_device(
 
 def child_pids() -> list[int]:
     """Process ids of the NVML children of this process."""
-    found: list[int] = []
-    for children in Path("/proc/self/task").glob("*/children"):
-        for pid in children.read_text().split():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if b"gpuwarden_agent.sources.nvml_child" in command:
-                found.append(int(pid))
-    return found
+    listed = (_read_or_empty(one) for one in Path("/proc/self/task").glob("*/children"))
+    pids = [int(pid) for text in listed for pid in text.split()]
+    return [pid for pid in pids if b"nvml_child" in _read_or_empty(Path(f"/proc/{pid}/cmdline"))]
+
+
+def _read_or_empty(path: Path) -> bytes:
+    """A file of procfs; empty where its thread or process has ended meanwhile."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def is_running(pid: int) -> bool:
@@ -480,7 +484,7 @@ def is_running(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
     """Wait for a condition; fails the test after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
