@@ -18,7 +18,8 @@ from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
 from gpuwarden_wire.registry import metrics_of
 from tests.builders import nvml
-from tests.builders.nvml import GIB, NodeScenario, StubbedNode, stubbed_node
+from tests.builders.nvml import NodeScenario, StubbedNode, stubbed_node
+from tests.builders.nvml_numbers import GIB
 
 Start = Callable[..., StubbedNode]
 GPU_METRICS = {metric.name for metric in metrics_of(EntityKind.GPU)}
