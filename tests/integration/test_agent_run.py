@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import stat
 import statistics
 import subprocess
@@ -263,6 +264,18 @@ def _more_batches(server: FakeIngestServer) -> None:
     wait_for(lambda: len(server.received) > before, 20)
 
 
+def _has_looked(folder: Path) -> bool:
+    """Whether the spool holds how far the kernel log was read."""
+    spool = sqlite3.connect(f"file:{folder / 'spool' / 'spool.db'}?mode=ro", uri=True)
+    try:
+        return (
+            spool.execute("SELECT 1 FROM positions WHERE name = 'kernel_log'").fetchone()
+            is not None
+        )
+    finally:
+        spool.close()
+
+
 def _line_about(number: int) -> str:
     """A fault of a GPU of its own."""
     return XID_79.replace("3b:00", f"{number % 256:02x}:{number // 256:02x}")
@@ -280,6 +293,8 @@ def test_killed_and_restarted_it_loses_and_doubles_nothing(tmp_path: Path, log: 
         for _ in range(3):
             process = subprocess.Popen(flags, stderr=subprocess.DEVNULL)
             _more_batches(server)
+            # What stands in the log before the very first look is flagged as such, rightly.
+            wait_for(lambda: _has_looked(tmp_path), what="the first look at the kernel log")
             for _ in range(40):
                 append(log, _line_about(written))
                 written += 1
