@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Select, and_, delete, insert, or_, select, update
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from gpuwarden_server.core.ids import new_feed_id
 from gpuwarden_server.core.pages import Cursor
@@ -20,6 +19,7 @@ from gpuwarden_server.decisions.feed import (
     stored_frame,
 )
 from gpuwarden_server.store.tables_judging import decision_moves, decisions, feed, feed_log
+from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.exclusions import digest
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase
@@ -66,7 +66,7 @@ def write_decision_moves(
     for move in moves:
         decision = move.decision
         row = _row(decision, snapshots.get(decision.id, "{}"))
-        statement = sqlite_insert(decisions).values(row)
+        statement = upsert(connection, decisions).values(row)
         changed = {n: statement.excluded[n] for n in row if n not in ("id", "snapshot")}
         connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed))
     if moves:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from sqlalchemy import Connection, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
 from gpuwarden_server.store.tables_fleet import gpu_slots, gpus, node_boots, nodes
+from gpuwarden_server.store.upsert import upsert
 
 
 def load_nodes(connection: Connection) -> list[NodeRecord]:
@@ -62,12 +62,14 @@ def save_node(connection: Connection, node: NodeRecord, at: float) -> None:
     for name in ("boots", "gpus_expected_set", "gpus_elsewhere"):
         del values[name]
     values |= {"nics": list(node.nics), "disks": list(node.disks), "labels": dict(node.labels)}
-    statement = upsert(nodes).values(**values, last_seen_at=at)
+    statement = upsert(connection, nodes).values(**values, last_seen_at=at)
     fresh = {name: statement.excluded[name] for name in (*values, "last_seen_at")}
     del fresh["node_id"], fresh["first_seen_at"]
     connection.execute(statement.on_conflict_do_update(index_elements=["node_id"], set_=fresh))
     for boot_id in node.boots:
-        row = upsert(node_boots).values(node_id=node.node_id, boot_id=boot_id, first_seen_at=at)
+        row = upsert(connection, node_boots).values(
+            node_id=node.node_id, boot_id=boot_id, first_seen_at=at
+        )
         connection.execute(row.on_conflict_do_nothing())
 
 
@@ -75,7 +77,7 @@ def save_gpus(connection: Connection, records: Iterable[GpuRecord], at: float) -
     """Write GPUs, and close and open slots where one moved; `at` in epoch seconds."""
     for record in records:
         values = {**asdict(record), "nics": list(record.nics), "jobs": list(record.jobs)}
-        statement = upsert(gpus).values(**values)
+        statement = upsert(connection, gpus).values(**values)
         fresh = {name: statement.excluded[name] for name in values}
         del fresh["gpu_uuid"], fresh["first_seen_at"]
         connection.execute(statement.on_conflict_do_update(index_elements=["gpu_uuid"], set_=fresh))

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Select, and_, insert, or_, select
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from gpuwarden_server.core.pages import Cursor
 from gpuwarden_server.store.tables_judging import acquittals, incident_moves, incidents
+from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Severity
 from gpuwarden_verdict.incidents.domain import (
     Acquittal,
@@ -61,7 +61,7 @@ def write_incidents(connection: Connection, values: Sequence[Incident]) -> None:
     # Ended ones first: one that takes over the class of another would meet the unique index.
     for value in sorted(values, key=lambda incident: incident.phase is not IncidentPhase.RESOLVED):
         row = _row(value)
-        statement = sqlite_insert(incidents).values(row)
+        statement = upsert(connection, incidents).values(row)
         changed = {name: statement.excluded[name] for name in row if name != "id"}
         connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed))
 
@@ -102,7 +102,7 @@ def write_acquittals(connection: Connection, values: Sequence[Acquittal]) -> Non
             "until": value.until,
         }
         keys = ["entity_kind", "entity", "fault_class"]
-        statement = sqlite_insert(acquittals).values(row)
+        statement = upsert(connection, acquittals).values(row)
         changed = {name: statement.excluded[name] for name in row if name not in keys}
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))
 

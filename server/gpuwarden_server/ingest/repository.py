@@ -16,7 +16,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from gpuwarden_server.ingest.domain import EventFlag, StoredEvent
 from gpuwarden_server.ingest.sequences import SequenceLedger
@@ -30,6 +29,7 @@ from gpuwarden_server.store.tables_fleet import (
     schemas,
     spools,
 )
+from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.batches import Batch
 from gpuwarden_wire.codec import encode_batch
@@ -84,7 +84,7 @@ def insert_event(connection: Connection, arrived: Arrived) -> StoredEvent | None
     """Store an event; None where the node's natural id is stored already."""
     batch, ref, event = arrived.batch, arrived.ref, arrived.event
     statement = (
-        upsert(events)
+        upsert(connection, events)
         .values(
             id=event.id,
             node_id=batch.node_id,
@@ -141,7 +141,7 @@ def insert_schemas(connection: Connection, new: Iterable[Schema], at: float) -> 
     """Register schemas; those that are there already stay."""
     for schema in new:
         connection.execute(
-            upsert(schemas)
+            upsert(connection, schemas)
             .values(
                 hash=schema.hash,
                 entity_kind=str(schema.entity_kind),
@@ -232,7 +232,7 @@ def save_ledger(
     """Write the events stream's ledger, in the transaction of the events."""
     body = msgspec.json.encode(ledger)
     connection.execute(
-        upsert(applied_sequences)
+        upsert(connection, applied_sequences)
         .values(node_id=node_id, spool_id=spool_id, ledger=body)
         .on_conflict_do_update(index_elements=["node_id", "spool_id"], set_={"ledger": body})
     )
@@ -277,7 +277,7 @@ def save_checkpoint(
     """Replace one shard's checkpoint in history.db."""
     values = {"saved_at": at, "state": state, "ledgers": ledgers}
     connection.execute(
-        upsert(checkpoints)
+        upsert(connection, checkpoints)
         .values(shard=shard, **values)
         .on_conflict_do_update(index_elements=["shard"], set_=values)
     )

@@ -16,7 +16,6 @@ from sqlalchemy import (
     insert,
     select,
 )
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from gpuwarden_server.ingest.domain import HISTORY_FLAGS, StoredEvent
 from gpuwarden_server.ingest.repository import events_after
@@ -27,6 +26,7 @@ from gpuwarden_server.store.tables_judging import (
     entity_states,
     judged_position,
 )
+from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_wire.events import Event, EventKind
@@ -71,7 +71,7 @@ def write_state(
         "since": record.since,
         "checked_at": checked_at,
     }
-    statement = sqlite_insert(entity_states).values(row)
+    statement = upsert(connection, entity_states).values(row)
     changed = {
         name: statement.excluded[name] for name in ("node_id", "state", "since", "checked_at")
     }
@@ -174,6 +174,6 @@ def read_position(connection: Connection) -> int:
 
 def write_position(connection: Connection, event_row: int) -> None:
     """Every event up to this row has been judged."""
-    statement = sqlite_insert(judged_position).values(id=1, event_row=event_row)
+    statement = upsert(connection, judged_position).values(id=1, event_row=event_row)
     changed = {"event_row": statement.excluded.event_row}
     connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.tables_judging import deliveries, outbox
+from gpuwarden_server.store.upsert import upsert
 from gpuwarden_server.webhooks.domain import Attempt, MessagePhase, NewMessage, OutboxMessage
 
 
@@ -28,7 +28,7 @@ def add_messages(connection: Connection, messages: Sequence[NewMessage]) -> None
         }
         for message in messages
     ]
-    statement = sqlite_insert(outbox).on_conflict_do_nothing(index_elements=["message_id"])
+    statement = upsert(connection, outbox).on_conflict_do_nothing(index_elements=["message_id"])
     connection.execute(statement, rows)
 
 
