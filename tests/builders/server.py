@@ -138,9 +138,15 @@ class ServerProcess:
         """kill -9."""
         self._signal(signal.SIGKILL)
 
-    def terminate(self) -> int:
+    def terminate(self, timeout_s: float = START_S) -> int:
         """SIGTERM; returns the exit code."""
-        return self._signal(signal.SIGTERM)
+        return self._signal(signal.SIGTERM, timeout_s)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the latest start."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def output(self) -> str:
@@ -152,10 +158,10 @@ class ServerProcess:
         if self._process is not None and self._process.poll() is None:
             self.kill()
 
-    def _signal(self, number: signal.Signals) -> int:
+    def _signal(self, number: signal.Signals, timeout_s: float = START_S) -> int:
         assert self._process is not None
         self._process.send_signal(number)
-        return self._process.wait(START_S)
+        return self._process.wait(timeout_s)
 
     def _answers(self, before: int) -> bool:
         assert self._process is not None

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parents[2] / "bench" / "ingest.py"
+
+
+def test_the_ingest_benchmark_runs_and_every_batch_is_acknowledged() -> None:
+    """Small: the figures of this run mean nothing, that there are some does."""
+    options = "--nodes 4 --intervals 0.5 --seconds 2 --repeats 1 --loop-seconds 0.5 --no-vm"
+    done = subprocess.run(
+        [sys.executable, BENCH, *options.split()], capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 9]
+    assert len(rows) == 2, done.stdout
+    assert rows[1][2].strip() == "100.00%", done.stdout
+    assert "batches per CPU-second: server" in done.stdout
+    assert "server restores 4 nodes" in done.stdout
