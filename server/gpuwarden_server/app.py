@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -64,6 +64,7 @@ from gpuwarden_server.store.heartbeat import beat
 from gpuwarden_server.store.problems import install_storage_handlers
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_server.web.feature import Web
 from gpuwarden_server.webhooks.feature import Webhooks, make_webhooks
 from gpuwarden_verdict.policy.document import PolicyDocument
 from gpuwarden_verdict.windows import FleetState
@@ -174,10 +175,15 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         INGEST: IngestHandler(base.ring, service, meters),
         EXCLUSION_STREAM: ExclusionStream(side.hub, base.ring),
     }
-    parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging]
+    web = Web(base.ring, base.store.state, base.clock, base.meters.registry)
+    parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging, web]
     if side.webhooks is not None:
         parts.append(side.webhooks)
-    return _assemble(base, _routers(base, side), handlers, parts)
+    app = _assemble(base, _routers(base, side), parts)
+    document_raw_routes(app)
+    web.install(app)
+    app.add_middleware(Front, handlers=handlers)
+    return app
 
 
 def _foundation(settings: Settings, clock: Clock) -> Foundation:
@@ -326,7 +332,6 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
 def _assemble(
     base: Foundation,
     routers: Iterable[APIRouter],
-    handlers: Mapping[RawRoute, RawHandler],
     parts: Sequence[Part],
 ) -> FastAPI:
     app = FastAPI(
@@ -337,6 +342,7 @@ def _assemble(
         redoc_url=None,
         lifespan=_lifespan(parts),
         dependencies=[Depends(Gate(base.ring))],
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.base = base
     routes = [*routes_of(app.routes), *((route.method, route.path) for route in RAW_ROUTES)]
@@ -346,8 +352,6 @@ def _assemble(
     require_complete(routes)
     install_problem_handlers(app)
     install_storage_handlers(app, base.meters.registry)
-    app.add_middleware(Front, handlers=handlers)
-    document_raw_routes(app)
     return app
 
 

@@ -7,7 +7,7 @@ OpenAPI document and the authorisation table are made from it too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -52,16 +52,36 @@ class RawRoute:
     operation: Mapping[str, Any] = field(hash=False, compare=False)
 
 
+_PROBLEM: Mapping[str, Any] = {"schema": {"$ref": "#/components/schemas/Problem"}}
+
 INGEST = RawRoute(
     "POST",
     "/v1/ingest",
     {
+        "operationId": "ingest_batch",
         "summary": "Take one batch of an agent",
         "tags": ["ingest"],
-        "requestBody": {"required": True, "content": {CONTENT_TYPE: {}}},
+        "parameters": [
+            {
+                "name": "Content-Encoding",
+                "in": "header",
+                "schema": {"type": "string", "enum": ["identity", "gzip", "zstd"]},
+            }
+        ],
+        "requestBody": {
+            "required": True,
+            "description": "One msgpack map; docs/wire.md has the fields.",
+            "content": {CONTENT_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        },
         "responses": {
-            "200": {"description": "Acknowledgement", "content": {"application/json": {}}},
-            "4XX": {"description": "Problem details", "content": {PROBLEM_TYPE: {}}},
+            "200": {
+                "description": "Acknowledgement",
+                "content": {
+                    "application/json": {"schema": {"$ref": "#/components/schemas/Acknowledgement"}}
+                },
+            },
+            "400": {"description": "Not a batch", "content": {PROBLEM_TYPE: _PROBLEM}},
+            "428": {"description": "A schema is needed first", "content": {PROBLEM_TYPE: _PROBLEM}},
         },
     },
 )
@@ -69,10 +89,24 @@ EXCLUSION_STREAM = RawRoute(
     "GET",
     "/v1/exclusions/stream",
     {
+        "operationId": "follow_exclusions",
         "summary": "Changes of the exclusion set as server-sent events, resumable",
         "tags": ["exclusions"],
-        "parameters": [{"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}],
-        "responses": {"200": {"description": "Events", "content": {"text/event-stream": {}}}},
+        "parameters": [
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "description": "FEED_ID:EPOCH of the last event that the reader has.",
+                "schema": {"type": "string"},
+                "example": "0f4ea1d0c1b29d2c6f0a5a0e4a528a51:17",
+            }
+        ],
+        "responses": {
+            "200": {
+                "description": "Events `exclusions` and `state`",
+                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            }
+        },
     },
 )
 
@@ -112,12 +146,18 @@ class Front:
         handler = methods.get(scope["method"])
         try:
             if handler is None:
-                raise ProblemError(
-                    405, "method_not_allowed", f"{scope['method']} {scope['path']}", "See /docs."
-                )
+                await _refuse_method(scope, send, methods)
+                return
             await handler(scope, receive, send)
         except ProblemError as error:
             await send_problem(send, error)
+
+
+async def _refuse_method(scope: Scope, send: Send, allowed: Iterable[str]) -> None:
+    said = f"{scope['method']} {scope['path']}"
+    error = ProblemError(405, "method_not_allowed", said, "See /docs for the methods.")
+    # RFC 9110 15.5.6: a 405 names what is allowed.
+    await send_problem(send, error, {"Allow": ", ".join(sorted(allowed))})
 
 
 def _bodiless(send: Send) -> Send:
@@ -129,10 +169,13 @@ def _bodiless(send: Send) -> Send:
     return send_head
 
 
-async def send_problem(send: Send, error: ProblemError) -> None:
+async def send_problem(
+    send: Send, error: ProblemError, headers: Mapping[str, str] | None = None
+) -> None:
     """Answer with problem details."""
     body = encode_json(error.problem())
-    await send_body(send, error.status, PROBLEM_TYPE, body, headers_of(error))
+    lines = {**headers_of(error), **(headers or {})}
+    await send_body(send, error.status, PROBLEM_TYPE, body, lines)
 
 
 async def send_body(

@@ -23,6 +23,7 @@ _TITLES = {
     415: "Not a media type that is taken here",
     422: "A value is not valid",
     428: "Something is needed first",
+    429: "Too many requests",
     500: "The server failed",
     503: "Not available now",
 }

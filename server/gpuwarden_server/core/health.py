@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from threading import Lock
+from typing import Literal
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, Field
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.meters import Meters
@@ -51,23 +54,49 @@ class HealthBoard:
             return dict(self._reasons)
 
 
+class AliveView(BaseModel):
+    """The process answers."""
+
+    state: Literal["alive"]
+
+
+class ReadyView(BaseModel):
+    """Whether every part works."""
+
+    state: Literal["ready", "not_ready"]
+    reasons: dict[str, str] = Field(description="why not, by part; empty when ready", examples=[{}])
+    notes: dict[str, str] = Field(
+        description="what works with less than it could, by part",
+        examples=[{"model": "no model is loaded: rules judge alone"}],
+    )
+
+
 def health_router(board: HealthBoard, meters: Meters) -> APIRouter:
     """Routes that need no key."""
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz", summary="The process answers")
-    async def healthz() -> dict[str, str]:
-        return {"state": "alive"}
+    async def healthz() -> AliveView:
+        return AliveView(state="alive")
 
-    @router.get("/readyz", summary="Every part works; 503 names those that do not")
-    def readyz(response: Response) -> dict[str, object]:
-        reasons = board.reasons()
+    @router.get(
+        "/readyz",
+        summary="Every part works; 503 names those that do not",
+        responses={503: {"model": ReadyView, "description": "Not ready; the reasons say why."}},
+    )
+    def readyz(response: Response) -> ReadyView:
+        reasons = dict(board.reasons())
         if reasons:
             response.status_code = 503
-        state = "not_ready" if reasons else "ready"
-        return {"state": state, "reasons": reasons, "notes": board.notes()}
+        return ReadyView(
+            state="not_ready" if reasons else "ready", reasons=reasons, notes=dict(board.notes())
+        )
 
-    @router.get("/metrics", summary="Prometheus metrics of the server itself")
+    @router.get(
+        "/metrics",
+        summary="Prometheus metrics of the server itself",
+        response_class=PlainTextResponse,
+    )
     def metrics() -> Response:
         body, content_type = meters.exposition()
         return Response(body, media_type=content_type)

@@ -33,7 +33,8 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _validation(request: Request, error: RequestValidationError) -> Response:
-        return problem_response(_validation_problem(error).problem())
+        problem = _media_problem(request, error) or _validation_problem(error)
+        return problem_response(problem.problem())
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:
@@ -63,6 +64,17 @@ def internal_problem() -> ProblemError:
         "internal",
         "an unexpected error; it stands in the server's log",
         "Try again; if it stays, report it with the server's log.",
+    )
+
+
+def _media_problem(request: Request, error: RequestValidationError) -> ProblemError | None:
+    """The refusal of a body that was not taken for JSON, since nothing said that it is."""
+    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = said == "application/json" or said.endswith("+json")
+    if is_json or not any(tuple(item["loc"]) == ("body",) for item in error.errors()):
+        return None
+    return ProblemError(
+        415, "wrong_media_type", f"Content-Type {said[:80]!r}", "Send application/json."
     )
 
 

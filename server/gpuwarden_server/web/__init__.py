@@ -1,0 +1,1 @@
+"""What every route gets without asking: entity tags, compression, idempotency keys, OpenAPI."""
