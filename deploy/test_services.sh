@@ -11,6 +11,13 @@ for pair in $wanted; do
     command -v "$program" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 gcc_ready || missing="$missing libc6-dev"
+# Grafana's own types for dashboards, from npm, beside the virtual environment's packages.
+schema=.venv/grafana-schema
+if command -v npm >/dev/null 2>&1 && [ -d .venv ] && [ ! -x $schema/node_modules/.bin/tsc ]; then
+    npm install --prefix $schema --no-save --no-package-lock --no-audit --no-fund --silent \
+        @grafana/schema@13.2.3 typescript@5.9.3 >/dev/null 2>&1 ||
+        echo "npm could not install @grafana/schema: the test of the dashboards' types will skip"
+fi
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "Installing test services by apt:$missing"

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from gpuwarden_server.access.authorisation import Gate, require_complete, routes_of
 from gpuwarden_server.access.endpoints import access_router
 from gpuwarden_server.access.keys import KeyRing, ensure_admin_key
+from gpuwarden_server.api.meters import install_fleet_meters
 from gpuwarden_server.api.routers import api_routers
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.config import Settings
@@ -312,19 +313,19 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield decisions_router(state, judging)
     yield exclusions_router(judging.board)
     yield repair_router(base.directory, judging)
-    yield from api_routers(
-        ReadSources(
-            state=state,
-            guarded=base.state,
-            directory=base.directory,
-            board=judging.board,
-            facts=judging.facts,
-            troubles=judging.troubles,
-            policy=side.policy,
-            scorer=side.scorer,
-            clock=base.clock,
-        )
+    sources = ReadSources(
+        state=state,
+        guarded=base.state,
+        directory=base.directory,
+        board=judging.board,
+        facts=judging.facts,
+        troubles=judging.troubles,
+        policy=side.policy,
+        scorer=side.scorer,
+        clock=base.clock,
     )
+    install_fleet_meters(sources, base.meters.registry)
+    yield from api_routers(sources)
     yield console_router()
     yield routes_router()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -46,8 +47,12 @@ def nodes(
     if as_json:
         print_json(found)
         return
-    columns = ("NODE", "POOL", "USABLE", "STATE", "GPUS", "INCIDENTS", "SEEN", "REMARK")
+    columns = ("NODE", "POOL", "USABLE", "STATE", "GPUS", "INCIDENTS", "SEEN", "AGENT", "REMARK")
     print_table(columns, map(_node_row, found), "no node has reported yet")
+    versions = Counter(node.agent_version for node in found if node.agent_version)
+    if len(versions) > 1:
+        told = ", ".join(f"{count} x {version}" for version, count in sorted(versions.items()))
+        print(f"\nAgents of different versions: {told}")
 
 
 def retire(
@@ -146,6 +151,7 @@ def _node_row(node: NodeRecord) -> tuple[str | int, ...]:
         gpus,
         node.open_incidents,
         age(node.last_seen_at),
+        node.agent_version or "-",
         _remark(node),
     )
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from gpuwarden_server.access.authorisation import Caller
+from gpuwarden_server.api.meters import agent_versions
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_verdict.entities import Contact, EntityState
 from gpuwarden_verdict.exclusions import Exclusion
@@ -51,6 +52,7 @@ class FleetView(BaseModel):
     excluded_by_kind: dict[str, int] = Field(description="the same, nodes and GPUs apart")
     would_exclude: int
     version: str
+    agent_versions: dict[str, int] = Field(description="nodes by their agent's version")
     policy_version: str
     model: ModelView
     caller: CallerView
@@ -91,6 +93,7 @@ def fleet_router(sources: ReadSources) -> APIRouter:
             excluded_by_kind=_by_kind(feed.exclusions),
             would_exclude=len(feed.would_exclude),
             version=__version__,
+            agent_versions=agent_versions(sources),
             policy_version=sources.policy.version,
             model=ModelView(version=sources.scorer.version, trouble=sources.scorer.trouble),
             caller=CallerView(name=caller.name, role=caller.role.value),
