@@ -37,8 +37,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.ingest_fleet import SERIES, keys_of
 from bench.ingest_peers import remote_write_bodies, send_all, victoria_metrics
+from gpuwarden_server.access.credentials import hash_key, new_key
 from gpuwarden_server.access.domain import KeyRecord
-from gpuwarden_server.access.keys import hash_key, new_key
 from gpuwarden_server.access.principals import Role
 from gpuwarden_server.access.repository import insert_key
 from gpuwarden_server.config import Settings

@@ -227,9 +227,33 @@ class Client:
         """Take a node that is switched off for good out of the fleet."""
         self._send("POST", f"/v1/nodes/{_segment(node_id)}/retire", body={"reason": reason})
 
-    def create_key(self, role: Role, node: str | None, name: str) -> KeyRecord:
-        """Make a key; the answer is the only place that ever shows it."""
-        return self._post("/v1/keys", KeyRecord, {"role": role, "node": node, "name": name})
+    def create_key(
+        self,
+        role: Role,
+        node: str | None,
+        name: str,
+        *,
+        expires_in_s: float | None = None,
+        scope: Mapping[str, Sequence[str]] | None = None,
+    ) -> KeyRecord:
+        """Make a key; the answer is the only place that ever shows it.
+
+        Args:
+            role: What it may do.
+            node: Node of an agent's key, None for other roles.
+            name: For people and the audit.
+            expires_in_s: Seconds after which it is refused, None for never.
+            scope: What to narrow it to: "nodes", "pools", "resources".
+        """
+        body = {"role": role, "node": node, "name": name, "expires_in_s": expires_in_s}
+        return self._post("/v1/keys", KeyRecord, body | {"scope": scope or None})
+
+    def rotate_key(
+        self, key_id: str, grace_s: float, expires_in_s: float | None = None
+    ) -> KeyRecord:
+        """Give a key a new secret, shown in this answer only; the former goes on for `grace_s`."""
+        body = {"grace_s": grace_s, "expires_in_s": expires_in_s}
+        return self._post(f"/v1/keys/{_segment(key_id)}/rotate", KeyRecord, body)
 
     def keys(self) -> tuple[KeyRecord, ...]:
         """All keys, without their secrets."""

@@ -292,6 +292,9 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float | None = None
     created_by: str = ""
     revoked_at: float | None = None
+    expires_at: float | None = None
+    scope: dict[str, tuple[str, ...]] = {}
+    former_until: float | None = None
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):

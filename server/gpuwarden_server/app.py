@@ -13,8 +13,10 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from gpuwarden_server.access.authorisation import Gate, require_complete, routes_of
 from gpuwarden_server.access.endpoints import access_router
+from gpuwarden_server.access.feature import make_ring
 from gpuwarden_server.access.keys import KeyRing, ensure_admin_key
 from gpuwarden_server.api.meters import install_fleet_meters
+from gpuwarden_server.api.reach import nodes_of
 from gpuwarden_server.api.routers import api_routers
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.config import Settings
@@ -68,6 +70,7 @@ from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.web.feature import Web
 from gpuwarden_server.webhooks.feature import Webhooks, make_webhooks
 from gpuwarden_verdict.policy.document import PolicyDocument
+from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.version import __version__
 
@@ -192,14 +195,15 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
     store = connect_store(settings.state_folder)
     sessions = Sessions(clock, settings.silent_after_s)
     board = HealthBoard(clock)
+    meters = make_meters()
     board.add_probe("database", lambda: _database_trouble(store))
     return Foundation(
         settings=settings,
         clock=clock,
         store=store,
-        meters=make_meters(),
+        meters=meters,
         board=board,
-        ring=KeyRing(store.state, clock),
+        ring=make_ring(store.state, clock, meters.registry),
         state=GuardedState(FleetState()),
         sessions=sessions,
         refusals=RefusalBook(clock),
@@ -268,6 +272,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     settings, registry = base.settings, base.meters.registry
     mode = settings.mode if "mode" in settings.model_fields_set else None
     policy = load_policy(settings.policy_file, mode)
+    base.ring.follow_pools(lambda node_id: pool_of(policy, node_id).name)
     secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
     webhooks = make_webhooks(
         settings.webhook_url,
@@ -308,7 +313,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     """One line a feature."""
     state, judging = base.store.state, side.judging
     yield health_router(base.board, base.meters)
-    yield access_router(base.ring, state)
+    yield access_router(base.ring, state, base.clock)
     yield incidents_router(state, judging)
     yield decisions_router(state, judging)
     yield exclusions_router(judging.board)
@@ -342,7 +347,7 @@ def _assemble(
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(parts),
-        dependencies=[Depends(Gate(base.ring))],
+        dependencies=[Depends(Gate(base.ring, nodes_of(base.store.state, base.directory)))],
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.base = base

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from gpuwarden_server.access.keys import new_key
+from gpuwarden_server.access.credentials import new_key
 from gpuwarden_server.app import create_app
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.clock import Clock

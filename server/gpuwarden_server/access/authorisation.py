@@ -1,12 +1,15 @@
 """Who may call what: one explicit table, and the checks made from it.
 
 A route without a row does not start (`require_complete`); a row's roles are all there is to know.
-Rows with OWN_NODE hold an agent to its node: the handler calls `Principal.require_nodes`.
+Rows with `own_node` hold an agent to its node: the handler calls `Principal.require_nodes`. A key
+that is narrowed to some nodes is held to them by the gate, which finds the nodes that a request
+names; what names none is refused to it, so that a new route gives away nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
@@ -16,6 +19,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.access.principals import Principal, Role
+from gpuwarden_server.access.scopes import Access
 from gpuwarden_server.core.errors import ProblemError
 
 
@@ -25,11 +29,17 @@ class Grant:
 
     Attributes:
         roles: Roles that may; empty: open to everybody, no key asked.
-        own_node: An agent may only name its own node.
+        own_node: An agent may only name its own node: the handler calls
+            `Principal.require_nodes`, which holds narrowed keys to their nodes too.
+        whole: Answers the same to everybody who may call it, also to a key that is narrowed to
+            some nodes: it is about no node, or is one whole that cannot be cut.
+        reads: Only reads, whatever its method says.
     """
 
     roles: frozenset[Role]
     own_node: bool = False
+    whole: bool = False
+    reads: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -40,8 +50,9 @@ class Grant:
 OPEN = Grant(frozenset())
 _READERS = frozenset({Role.READER, Role.RUNTIME, Role.OPERATOR, Role.ADMIN})
 _READ = Grant(_READERS)
-_READ_OWN = Grant(_READERS | {Role.AGENT}, own_node=True)
-_FEED = Grant(_READERS | {Role.AGENT})
+_READ_OWN = Grant(_READERS | {Role.AGENT}, own_node=True, reads=True)
+_READ_WHOLE = Grant(_READERS, whole=True)
+_FEED = Grant(_READERS | {Role.AGENT}, whole=True)
 _OPERATE = Grant(frozenset({Role.OPERATOR, Role.ADMIN}))
 _EVENTS = Grant(frozenset({Role.READER, Role.OPERATOR, Role.ADMIN}))
 _ADMIN = Grant(frozenset({Role.ADMIN}))
@@ -74,10 +85,11 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/exclusions"): _FEED,
         ("GET", "/v1/exclusions/stream"): _FEED,
         ("GET", "/v1/events"): _EVENTS,
-        ("GET", "/v1/policy"): _READ,
+        ("GET", "/v1/policy"): _READ_WHOLE,
         ("GET", "/v1/fleet"): _READ,
         ("POST", "/v1/keys"): _ADMIN,
         ("GET", "/v1/keys"): _ADMIN,
+        ("POST", "/v1/keys/{key_id}/rotate"): _ADMIN,
         ("DELETE", "/v1/keys/{key_id}"): _ADMIN,
         ("GET", "/v1/audit"): _ADMIN,
         ("GET", "/healthz"): OPEN,
@@ -90,8 +102,22 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
 )
 
 
+RESOURCES = frozenset(path.split("/")[2] for _, path in ROUTE_GRANTS if path.startswith("/v1/"))
+"""What scopes may name: the word after /v1/."""
+_READING = frozenset({"GET", "HEAD"})
+
+
+def need_of(route: RouteKey) -> tuple[str, Access]:
+    """The resource of a route, and what it does with it."""
+    method, path = route
+    reads = method in _READING or ROUTE_GRANTS[route].reads
+    return path.split("/")[2], Access.READ if reads else Access.WRITE
+
+
 def authorise(ring: KeyRing, route: RouteKey, authorization: str | None) -> Principal | None:
     """The principal behind a request that may call `route`; None where the route is open.
+
+    Which nodes it may name is another question: `Principal.require_nodes`.
 
     Args:
         ring: The keys.
@@ -99,7 +125,8 @@ def authorise(ring: KeyRing, route: RouteKey, authorization: str | None) -> Prin
         authorization: The request's Authorization header.
 
     Raises:
-        ProblemError: 401 without a valid key; 403 with a role that may not.
+        ProblemError: 401 without a valid key; 403 with a role that may not, or a key that is
+            narrowed to other resources.
     """
     grant = ROUTE_GRANTS.get(route)
     if grant is None:
@@ -114,21 +141,70 @@ def authorise(ring: KeyRing, route: RouteKey, authorization: str | None) -> Prin
             f"role {principal.role} may not {route[0]} {route[1]}",
             f"Use a key of role {', '.join(sorted(grant.roles))}.",
         )
+    resource, access = need_of(route)
+    if not principal.scope.allows(resource, access):
+        raise ProblemError(
+            403,
+            "outside_scope",
+            f"this key is narrowed to {', '.join(principal.scope.resources)}",
+            f"Use a key whose scope holds {resource}:{access}, or one that is not narrowed.",
+        )
     return principal
+
+
+NodeOf = Callable[[str], str | None]
+"""The node of what a path names by its id; None where there is no such thing."""
 
 
 class Gate:
     """FastAPI dependency of every route: lets in whom the table lets in."""
 
-    def __init__(self, ring: KeyRing) -> None:
+    def __init__(self, ring: KeyRing, nodes_of: Mapping[str, NodeOf]) -> None:
+        """Make a gate.
+
+        Args:
+            ring: The keys.
+            nodes_of: By name of a path's parameter (`incident_id`), how its node is found.
+        """
         self._ring = ring
+        self._nodes_of = nodes_of
 
     async def __call__(self, request: Request) -> None:
         """Check the request and leave the principal in its state."""
         route: Route = request.scope["route"]
-        request.state.principal = authorise(
-            self._ring, (request.method, route.path), request.headers.get("authorization")
+        key = (request.method, route.path)
+        principal = authorise(self._ring, key, request.headers.get("authorization"))
+        request.state.principal = principal
+        grant = ROUTE_GRANTS[key]
+        if principal is None or not principal.scope.names_nodes or grant.whole or grant.own_node:
+            return
+        principal.require_nodes(await asyncio.to_thread(self._named_nodes, request, route))
+
+    def _named_nodes(self, request: Request, route: Route) -> list[str]:
+        """The nodes that a request is about.
+
+        Raises:
+            ProblemError: 403: about all of them, and the key is narrowed to some.
+        """
+        given = request.path_params
+        named = [given["node_id"]] if "node_id" in given else []
+        found = [find(given[name]) for name, find in self._nodes_of.items() if name in given]
+        if named or found:  # what is not there is told by the handler
+            return named + [node for node in found if node is not None]
+        if _narrows_by_node(route) and (asked := request.query_params.getlist("node")):
+            return asked
+        raise ProblemError(
+            403,
+            "outside_scope",
+            f"{request.method} {route.path} is about the whole fleet, this key about some nodes",
+            "Name one of its nodes (?node=NODE) where the route takes it, or use another key.",
         )
+
+
+def _narrows_by_node(route: Route) -> bool:
+    """Whether the route itself knows `?node=`: one that does not would answer about all."""
+    dependant = getattr(route, "dependant", None)
+    return dependant is not None and any(p.alias == "node" for p in dependant.query_params)
 
 
 def _principal_of(request: Request) -> Principal:

@@ -5,15 +5,58 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gpuwarden_server.access.authorisation import Caller
-from gpuwarden_server.access.keys import KeyRing, public_form
+from gpuwarden_server.access.authorisation import RESOURCES, Caller
+from gpuwarden_server.access.domain import key_form
+from gpuwarden_server.access.keys import KeyRing, KeyWish
 from gpuwarden_server.access.principals import Role
 from gpuwarden_server.access.repository import audit_after
+from gpuwarden_server.access.scopes import WHOLE, Scope
+from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.core.pages import LARGEST_PAGE, LARGEST_ROW
 from gpuwarden_server.store.database import Database
+
+LONGEST_LIFE_S = 10 * 366 * 86_400.0
+LONGEST_GRACE_S = 30 * 86_400.0
+
+
+_Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?][A-Za-z0-9._*?\[\]!-]{0,252}$")]
+
+
+class ScopeBody(BaseModel):
+    """What a key is narrowed to; an empty list does not narrow."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"nodes": ["gpu-0*"], "resources": ["incidents:read"]}]},
+    )
+
+    nodes: list[_Pattern] = Field(
+        default=[], max_length=100, description="patterns of node ids: gpu-0*"
+    )
+    pools: list[Annotated[str, Field(max_length=255)]] = Field(
+        default=[], max_length=100, description="names of pools of the policy"
+    )
+    resources: list[Annotated[str, Field(pattern=r"^[a-z-]+:(read|write)$")]] = Field(
+        default=[],
+        max_length=100,
+        description="RESOURCE:read or :write, as paths name them",
+    )
+
+    @field_validator("resources")
+    @classmethod
+    def _known(cls, wanted: list[str]) -> list[str]:
+        unknown = sorted({word.partition(":")[0] for word in wanted} - RESOURCES)
+        if unknown:
+            known = ", ".join(sorted(RESOURCES))
+            raise ValueError(f"no resource {', '.join(unknown)}; there are {known}")
+        return wanted
+
+    def scope(self) -> Scope:
+        """As a value."""
+        return Scope(tuple(self.nodes), tuple(self.pools), tuple(self.resources))
 
 
 class KeyRequest(BaseModel):
@@ -24,6 +67,23 @@ class KeyRequest(BaseModel):
     role: Role
     node: str | None = Field(None, pattern=NODE_ID_PATTERN, description="for role agent")
     name: str = Field("", max_length=255, description="for people and the audit")
+    expires_in_s: float | None = Field(
+        None, gt=0, le=LONGEST_LIFE_S, description="seconds after which it is refused; none: never"
+    )
+    scope: ScopeBody | None = Field(None, description="what to narrow it to; none: to nothing")
+
+
+class RotateRequest(BaseModel):
+    """A new secret for a key."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    grace_s: float = Field(
+        86_400, ge=0, le=LONGEST_GRACE_S, description="seconds for which the former secret is taken"
+    )
+    expires_in_s: float | None = Field(
+        None, gt=0, le=LONGEST_LIFE_S, description="a new end, seconds from now; none: as before"
+    )
 
 
 class KeyView(BaseModel):
@@ -36,6 +96,14 @@ class KeyView(BaseModel):
     created_at: float
     created_by: str
     revoked_at: float | None
+    expires_at: float | None = Field(description="epoch seconds from which it is refused")
+    scope: dict[str, list[str]] = Field(
+        description="what it is narrowed to: nodes, pools, resources; empty for nothing",
+        examples=[{"nodes": ["gpu-0*"], "resources": ["incidents:read"]}],
+    )
+    former_until: float | None = Field(
+        description="epoch seconds until which the secret before the last rotation is taken too"
+    )
 
 
 class NewKeyView(KeyView):
@@ -57,24 +125,36 @@ class AuditView(BaseModel):
     next_after: int | None
 
 
-def access_router(ring: KeyRing, state: Database) -> APIRouter:
+def access_router(ring: KeyRing, state: Database, clock: Clock) -> APIRouter:
     """Routes of keys and audit."""
     router = APIRouter(prefix="/v1", tags=["access"])
 
     @router.post("/keys", status_code=201, summary="Make a key; it is shown once")
     def create_key(request: KeyRequest, caller: Caller, response: Response) -> NewKeyView:
         name = request.name or (f"agent of {request.node}" if request.node else request.role)
-        record, key = ring.create(request.role, request.node, name, caller)
+        ends = _moment(clock, request.expires_in_s)
+        scope = request.scope.scope() if request.scope is not None else WHOLE
+        wish = KeyWish(request.role, request.node, name, ends, scope)
+        record, key = ring.create(wish, caller)
         response.headers["Cache-Control"] = "no-store"
-        return NewKeyView(**public_form(record), key=key)
+        return NewKeyView(**key_form(record), key=key)
 
     @router.get("/keys", summary="All keys, revoked ones too")
     def list_keys() -> KeyListView:
-        return KeyListView(items=[KeyView(**public_form(record)) for record in ring.records()])
+        return KeyListView(items=[KeyView(**key_form(record)) for record in ring.records()])
+
+    @router.post("/keys/{key_id}/rotate", summary="A new secret, shown once; the old one goes on")
+    def rotate_key(
+        key_id: str, request: RotateRequest, caller: Caller, response: Response
+    ) -> NewKeyView:
+        ends = _moment(clock, request.expires_in_s)
+        record, key = ring.rotate(key_id, caller, request.grace_s, ends)
+        response.headers["Cache-Control"] = "no-store"
+        return NewKeyView(**key_form(record), key=key)
 
     @router.delete("/keys/{key_id}", summary="Revoke a key, at once")
     def revoke_key(key_id: str, caller: Caller) -> KeyView:
-        return KeyView(**public_form(ring.revoke(key_id, caller)))
+        return KeyView(**key_form(ring.revoke(key_id, caller)))
 
     @router.get("/audit", summary="Every write: who, what, before and after")
     def list_audit(
@@ -87,3 +167,7 @@ def access_router(ring: KeyRing, state: Database) -> APIRouter:
         return AuditView(items=items, next_after=items[-1]["id"] if full else None)
 
     return router
+
+
+def _moment(clock: Clock, after_s: float | None) -> float | None:
+    return None if after_s is None else clock.now() + after_s

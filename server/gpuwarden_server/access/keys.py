@@ -2,55 +2,76 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import re
-import secrets
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
 
 from sqlalchemy import Connection
 
 from gpuwarden_server.access import repository
-from gpuwarden_server.access.domain import AuditEntry, KeyRecord, audit_by
+from gpuwarden_server.access.credentials import hash_key, is_key, new_key, secret_of
+from gpuwarden_server.access.domain import AuditEntry, KeyRecord, audit_by, key_form
 from gpuwarden_server.access.principals import Principal, Role
+from gpuwarden_server.access.repository import StoredKey
+from gpuwarden_server.access.scopes import WHOLE, PoolOf, Scope
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError, StartError
 from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 
-# "gw_" and 32 random bytes as base64url without padding.
-_FORM = re.compile(r"gw_[A-Za-z0-9_-]{43}")
-_SCHEME = "bearer "
 _MEND = "Send `Authorization: Bearer gw_…` with a key from `gpuwarden keys create`."
 
 
-def new_key() -> str:
-    """A key of 256 random bits: "gw_" and 43 base64url characters."""
-    return "gw_" + secrets.token_urlsafe(32)
+@dataclass(frozen=True, slots=True)
+class KeyWish:
+    """A key that somebody wants.
 
+    Attributes:
+        role: What it may do.
+        node_id: Node of an agent's key, None else.
+        name: For people and the audit.
+        expires_at: Epoch seconds, None for never.
+        scope: What it is narrowed to.
+    """
 
-def is_key(text: str) -> bool:
-    """Whether `text` has the form of a key."""
-    return _FORM.fullmatch(text) is not None
+    role: Role
+    node_id: str | None
+    name: str
+    expires_at: float | None = None
+    scope: Scope = WHOLE
 
+    def check(self) -> None:
+        """Refuse what makes no sense.
 
-def hash_key(key: str) -> str:
-    """SHA-256 in hex. A random key of 256 bits needs neither salt nor stretching."""
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def public_form(record: KeyRecord) -> dict[str, Any]:
-    """What may be shown of a key."""
-    return asdict(record)
+        Raises:
+            ProblemError: 422, names the mend.
+        """
+        if (self.role is Role.AGENT) != (self.node_id is not None):
+            raise ProblemError(
+                422,
+                "invalid_value",
+                "a key of role agent is bound to one node; other keys to none",
+                "Give --node with --role agent, and only then.",
+            )
+        if self.role is Role.AGENT and self.scope.names_nodes:
+            raise ProblemError(
+                422,
+                "invalid_value",
+                "a key of role agent is bound to its node already: it is not narrowed to others",
+                "Leave scope.nodes and scope.pools out.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
+    """One secret of a key: until when it is taken, None for no end."""
+
     key_hash: str
     record: KeyRecord
+    until: float | None
+    is_former: bool
 
 
 class KeyRing:
@@ -65,11 +86,17 @@ class KeyRing:
         self._lock = Lock()
         self._valid: dict[str, _Held] = {}
         self._unwritten: dict[str, KeyRecord] = {}
+        self._pool_of: PoolOf = lambda node_id: ""
+
+    def follow_pools(self, pool_of: PoolOf) -> None:
+        """Take the names of nodes' pools, which scopes may ask for, from `pool_of`."""
+        self._pool_of = pool_of
 
     def load(self) -> None:
         """Read the valid keys."""
         with self._database.read() as connection:
-            valid = {h: _Held(h, record) for h, record in repository.valid_keys(connection)}
+            found = repository.valid_keys(connection)
+        valid = {h: held for stored in found for h, held in _by_hash(stored).items()}
         with self._lock:
             self._valid = valid
 
@@ -77,34 +104,50 @@ class KeyRing:
         """The principal behind an Authorization header.
 
         Raises:
-            ProblemError: 401 where there is no valid key; the answer never says why not.
+            ProblemError: 401 where there is no valid key; the answer says why not only to who
+                holds a key that has expired.
         """
-        if authorization is not None and authorization[: len(_SCHEME)].lower() == _SCHEME:
-            digest = hash_key(authorization[len(_SCHEME) :].strip())
-            held = self._valid.get(digest)
-            if held is not None and hmac.compare_digest(held.key_hash, digest):
-                return held.record.principal
-        raise ProblemError(401, "no_valid_key", "the request carries no valid key", _MEND)
+        held = self.find(authorization)
+        if held is None:
+            raise ProblemError(401, "no_valid_key", "the request carries no valid key", _MEND)
+        return Principal(
+            held.id, held.role, held.node_id, held.name, scope=held.scope, pool_of=self._pool_of
+        )
 
-    def create(
-        self, role: Role, node_id: str | None, name: str, by: Principal
-    ) -> tuple[KeyRecord, str]:
+    def find(self, authorization: str | None) -> KeyRecord | None:
+        """The valid key in an Authorization header; None where there is none.
+
+        Raises:
+            ProblemError: 401 key_expired.
+        """
+        secret = secret_of(authorization)
+        if secret is None:
+            return None
+        digest = hash_key(secret)
+        held = self._valid.get(digest)
+        if held is None or not hmac.compare_digest(held.key_hash, digest):
+            return None
+        if held.until is not None and self._clock.now() >= held.until:
+            raise ProblemError(
+                401,
+                "key_expired",
+                f"{held.record.id} has expired, or this secret of it was replaced",
+                "Take its new secret, or have one made: gpuwarden keys rotate KEY.",
+            )
+        return held.record
+
+    def create(self, wish: KeyWish, by: Principal) -> tuple[KeyRecord, str]:
         """Make a key; the second value is the key itself, which nobody can read again.
 
         Raises:
-            ProblemError: 422 where an agent key has no node, or another key has one.
+            ProblemError: 422 where the wish makes no sense; 403 where who asks is narrowed.
         """
-        if (role is Role.AGENT) != (node_id is not None):
-            raise ProblemError(
-                422,
-                "invalid_value",
-                "a key of role agent is bound to one node; other keys to none",
-                "Give --node with --role agent, and only then.",
-            )
+        by.require_whole("make keys")
+        wish.check()
+        record = self._new_record(wish, by.name)
         key = new_key()
-        record = KeyRecord(new_id("key"), role, node_id, name, self._clock.now(), by.name)
         entry = replace(
-            audit_by(by, record.created_at, "create_key", record.id), after=public_form(record)
+            audit_by(by, record.created_at, "create_key", record.id), after=key_form(record)
         )
 
         def write(connection: Connection) -> None:
@@ -112,31 +155,64 @@ class KeyRing:
             repository.record_audit(connection, entry)
 
         self._database.writer.call(write)
-        with self._lock:
-            self._valid = {**self._valid, hash_key(key): _Held(hash_key(key), record)}
+        self.admit(StoredKey(hash_key(key), None, record))
         return record, key
+
+    def rotate(
+        self, key_id: str, by: Principal, grace_s: float, expires_at: float | None
+    ) -> tuple[KeyRecord, str]:
+        """Give a key a new secret; the former one is taken for `grace_s` more seconds.
+
+        A third, older secret ends at once. `expires_at` None leaves the key's end as it is.
+
+        Raises:
+            ProblemError: 404 where no valid key has this id; 403 where who asks is narrowed.
+        """
+        by.require_whole("rotate keys")
+        before = self._present(key_id)
+        key, now = new_key(), self._clock.now()
+        after = replace(
+            before.record,
+            former_until=now + grace_s,
+            expires_at=before.record.expires_at if expires_at is None else expires_at,
+        )
+        stored = StoredKey(hash_key(key), before.key_hash, after)
+        entry = replace(
+            audit_by(by, now, "rotate_key", key_id),
+            before=key_form(before.record),
+            after=key_form(after),
+        )
+
+        def write(connection: Connection) -> None:
+            repository.replace_secret(connection, stored)
+            repository.record_audit(connection, entry)
+
+        self._database.writer.call(write)
+        self.admit(stored)
+        return after, key
 
     def revoke(self, key_id: str, by: Principal) -> KeyRecord:
         """Make a key invalid, at once and for ever.
 
         Raises:
-            ProblemError: 404 where no valid key has this id; 409 for the key that asks.
+            ProblemError: 404 where no valid key has this id; 409 for the key that asks; 403 where
+                who asks is narrowed.
             WriteFailed: It is refused from now on, but that is not durable: to be repeated.
         """
+        by.require_whole("revoke keys")
         if key_id == by.key_id:
             raise ProblemError(
                 409, "own_key", "a key cannot revoke itself", "Revoke it with another admin key."
             )
         before = self._drop(key_id)
-        after = replace(before, revoked_at=self._clock.now())
+        now = self._clock.now()
+        after = replace(before, revoked_at=now)
         entry = replace(
-            audit_by(by, self._clock.now(), "revoke_key", key_id),
-            before=public_form(before),
-            after=public_form(after),
+            audit_by(by, now, "revoke_key", key_id), before=key_form(before), after=key_form(after)
         )
 
         def write(connection: Connection) -> None:
-            repository.mark_revoked(connection, key_id, self._clock.now())
+            repository.mark_revoked(connection, key_id, now)
             repository.record_audit(connection, entry)
 
         try:
@@ -154,6 +230,46 @@ class KeyRing:
         with self._database.read() as connection:
             return repository.all_keys(connection)
 
+    def valid_records(self) -> list[KeyRecord]:
+        """Keys that are not revoked, each once; expired ones too."""
+        return list({held.record.id: held.record for held in self._valid.values()}.values())
+
+    def _new_record(self, wish: KeyWish, author: str) -> KeyRecord:
+        return KeyRecord(
+            id=new_id("key"),
+            role=wish.role,
+            node_id=wish.node_id,
+            name=wish.name,
+            created_at=self._clock.now(),
+            created_by=author,
+            expires_at=wish.expires_at,
+            scope=wish.scope,
+        )
+
+    def admit(self, stored: StoredKey) -> None:
+        """Let a stored key in; what was known of it before goes."""
+        with self._lock:
+            self._valid = self._without({stored.record.id}) | _by_hash(stored)
+
+    def dismiss(self, key_ids: Collection[str]) -> None:
+        """Let keys in no more."""
+        with self._lock:
+            self._valid = self._without(key_ids)
+
+    def _without(self, key_ids: Collection[str]) -> dict[str, _Held]:
+        return {h: held for h, held in self._valid.items() if held.record.id not in key_ids}
+
+    def _present(self, key_id: str) -> _Held:
+        """The present secret of a valid key.
+
+        Raises:
+            ProblemError: 404.
+        """
+        for held in self._valid.values():
+            if held.record.id == key_id and not held.is_former:
+                return held
+        raise ProblemError(404, "not_found", f"no valid key {key_id!r}", "See GET /v1/keys.")
+
     def _drop(self, key_id: str) -> KeyRecord:
         """Take a key out of the ring before the write: better refused early than let in late.
 
@@ -162,12 +278,19 @@ class KeyRing:
         with self._lock:
             if key_id in self._unwritten:
                 return self._unwritten[key_id]
-            for key_hash, held in self._valid.items():
-                if held.record.id == key_id:
-                    self._valid = {h: v for h, v in self._valid.items() if h != key_hash}
-                    self._unwritten[key_id] = held.record
-                    return held.record
-        raise ProblemError(404, "not_found", f"no valid key {key_id!r}", "See GET /v1/keys.")
+            record = self._present(key_id).record
+            self._valid = self._without({key_id})
+            self._unwritten[key_id] = record
+            return record
+
+
+def _by_hash(stored: StoredKey) -> dict[str, _Held]:
+    record = stored.record
+    found = {stored.key_hash: _Held(stored.key_hash, record, record.expires_at, is_former=False)}
+    if stored.former_hash is not None and record.former_until is not None:
+        until = min(record.former_until, record.expires_at or record.former_until)
+        found[stored.former_hash] = _Held(stored.former_hash, record, until, is_former=True)
+    return found
 
 
 FIRST_AUTHOR = "gpuwarden"
@@ -197,6 +320,6 @@ def ensure_admin_key(connection: Connection, given: str | None, now: float) -> s
     key = given if given is not None else new_key()
     record = KeyRecord(new_id("key"), Role.ADMIN, None, "first admin", now, FIRST_AUTHOR)
     repository.insert_key(connection, record, hash_key(key))
-    entry = AuditEntry(now, FIRST_AUTHOR, None, "create_key", record.id, after=public_form(record))
+    entry = AuditEntry(now, FIRST_AUTHOR, None, "create_key", record.id, after=key_form(record))
     repository.record_audit(connection, entry)
     return key if given is None else None

@@ -1,21 +1,37 @@
-"""Keys and audit in state.db."""
+"""Keys, enrolment tokens and audit in state.db."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
-from gpuwarden_server.access.domain import AuditEntry, KeyRecord
+from gpuwarden_server.access.domain import AuditEntry, KeyRecord, key_form
 from gpuwarden_server.access.principals import Role
+from gpuwarden_server.access.scopes import scope_from
 from gpuwarden_server.store.tables_fleet import audit, keys
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key with what its secrets are told by.
+
+    Attributes:
+        key_hash: SHA-256 of the secret, hex.
+        former_hash: Of the one before the last rotation, None for none.
+        record: The key.
+    """
+
+    key_hash: str
+    former_hash: str | None
+    record: KeyRecord
 
 
 def insert_key(connection: Connection, record: KeyRecord, key_hash: str) -> None:
     """Store a key's record with its hash."""
-    connection.execute(insert(keys).values(key_hash=key_hash, **asdict(record)))
+    connection.execute(insert(keys).values(key_hash=key_hash, **key_form(record)))
 
 
 def mark_revoked(connection: Connection, key_id: str, at: float) -> None:
@@ -23,10 +39,21 @@ def mark_revoked(connection: Connection, key_id: str, at: float) -> None:
     connection.execute(update(keys).where(keys.c.id == key_id).values(revoked_at=at))
 
 
-def valid_keys(connection: Connection) -> Iterable[tuple[str, KeyRecord]]:
-    """Hash and record of every valid key."""
+def replace_secret(connection: Connection, stored: StoredKey) -> None:
+    """Store a key's new hash, and the former one with its last moment."""
+    values = {
+        "key_hash": stored.key_hash,
+        "former_hash": stored.former_hash,
+        "former_until": stored.record.former_until,
+        "expires_at": stored.record.expires_at,
+    }
+    connection.execute(update(keys).where(keys.c.id == stored.record.id).values(values))
+
+
+def valid_keys(connection: Connection) -> Iterable[StoredKey]:
+    """Every key that is not revoked, expired ones too."""
     rows = connection.execute(select(keys).where(keys.c.revoked_at.is_(None))).mappings()
-    return [(row["key_hash"], _record(row)) for row in rows]
+    return [StoredKey(row["key_hash"], row["former_hash"], _record(row)) for row in rows]
 
 
 def all_keys(connection: Connection) -> list[KeyRecord]:
@@ -60,4 +87,7 @@ def _record(row: RowMapping) -> KeyRecord:
         created_at=row["created_at"],
         created_by=row["created_by"],
         revoked_at=row["revoked_at"],
+        expires_at=row["expires_at"],
+        scope=scope_from(row["scope"]),
+        former_until=row["former_until"],
     )

@@ -92,7 +92,7 @@ def _wanted(caller: Principal, nodes: Sequence[str], sources: ReadSources) -> Se
         return list(dict.fromkeys(nodes))
     if caller.role is Role.AGENT and caller.node_id is not None:
         return [caller.node_id]
-    return sources.facts.node_ids()
+    return [node_id for node_id in sources.facts.node_ids() if caller.covers(node_id)]
 
 
 def _answer(sources: ReadSources, node_ids: Sequence[str]) -> Response:

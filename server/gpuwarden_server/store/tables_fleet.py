@@ -163,6 +163,10 @@ keys = Table(
     Column("created_at", Float, nullable=False),
     Column("created_by", String, nullable=False),
     Column("revoked_at", Float),
+    Column("expires_at", Float, comment="NULL never"),
+    Column("scope", JSON, nullable=False, server_default="{}", comment="what it is narrowed to"),
+    Column("former_hash", String, comment="SHA-256 of the secret before the last rotation"),
+    Column("former_until", Float, comment="until when the former secret is taken too"),
 )
 
 audit = Table(

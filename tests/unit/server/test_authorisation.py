@@ -9,7 +9,8 @@ from gpuwarden_server.access.authorisation import (
     require_complete,
     routes_of,
 )
-from gpuwarden_server.access.keys import KeyRing, is_key, new_key
+from gpuwarden_server.access.credentials import is_key, new_key
+from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.access.principals import Principal, Role
 from gpuwarden_server.core.clock import SystemClock
 from gpuwarden_server.core.errors import ProblemError
