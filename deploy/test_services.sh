@@ -18,6 +18,9 @@ if command -v npm >/dev/null 2>&1 && [ -d .venv ] && [ ! -x $schema/node_modules
         @grafana/schema@13.2.3 typescript@5.9.3 >/dev/null 2>&1 ||
         echo "npm could not install @grafana/schema: the test of the dashboards' types will skip"
 fi
+# Debian keeps PostgreSQL's programs off PATH.
+command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
+    missing="$missing postgresql"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "Installing test services by apt:$missing"

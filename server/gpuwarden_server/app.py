@@ -62,7 +62,7 @@ from gpuwarden_server.learning.models import load_model
 from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.serving import bind_socket, make_server, serve
 from gpuwarden_server.store.database import Store, connect_store
-from gpuwarden_server.store.folder import FolderLock, check_folder_free
+from gpuwarden_server.store.folder import check_free, lock_of
 from gpuwarden_server.store.heartbeat import beat
 from gpuwarden_server.store.problems import install_storage_handlers
 from gpuwarden_server.store.versions import migrate_store, prepare_store
@@ -129,7 +129,7 @@ class _StorePart:
     def __init__(self, base: Foundation, book: SchemaBook) -> None:
         self._base = base
         self._book = book
-        self._lock = FolderLock(base.settings.state_folder)
+        self._lock = lock_of(base.settings.store_place)
 
     async def start(self) -> None:
         """Start the writers; at the very first start, make the admin key and show it; restore."""
@@ -191,8 +191,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
 
 
 def _foundation(settings: Settings, clock: Clock) -> Foundation:
-    prepare_store(settings.state_folder)
-    store = connect_store(settings.state_folder)
+    prepare_store(settings.store_place)
+    store = connect_store(settings.store_place)
     sessions = Sessions(clock, settings.silent_after_s)
     board = HealthBoard(clock)
     meters = make_meters()
@@ -213,15 +213,15 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
 
 
 def _database_trouble(store: Store) -> str | None:
-    """Why state.db cannot be written, by trying."""
+    """Why the database cannot be written, by trying."""
     if not (store.state.writer.alive and store.history.writer.alive):
         return "a writer thread has ended"
     try:
         store.state.writer.call(beat, timeout_s=PROBE_TIMEOUT_S)
     except TimeoutError:
-        return f"state.db took no write within {PROBE_TIMEOUT_S:g} s"
+        return f"{store.state.name} took no write within {PROBE_TIMEOUT_S:g} s"
     except WriteFailed as error:
-        return f"state.db cannot be written: {error}"
+        return f"{store.state.name} cannot be written: {error}"
     return None
 
 
@@ -385,7 +385,7 @@ def run_server(settings: Settings) -> int:
         try:
             listener = opened.enter_context(bind_socket(settings))
             app = create_app(settings)
-            check_folder_free(settings.state_folder)
+            check_free(settings.store_place)
         except StartError as error:
             _log.error("cannot_start", reason=str(error))
             return 2
@@ -401,7 +401,7 @@ def run_migration(settings: Settings) -> int:
     """
     configure_logging(settings.log_form, settings.log_level)
     try:
-        migrate_store(settings.state_folder)
+        migrate_store(settings.store_place)
     except StartError as error:
         _log.error("cannot_migrate", reason=str(error))
         return 2

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.core.logs import LogForm
+from gpuwarden_server.store.places import Place, place_of
 from gpuwarden_verdict.policy.document import Mode
 
 
@@ -25,6 +26,11 @@ class Settings(BaseSettings):
     state_folder: Path = Field(
         default=Path("gpuwarden-state"),
         description="Folder of state.db and history.db; made at first start, mode 0700.",
+    )
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="PostgreSQL database instead of the two files: "
+        "postgresql://USER:PASSWORD@HOST:5432/DATABASE; none: SQLite in the state folder.",
     )
     admin_key: SecretStr | None = Field(
         default=None,
@@ -96,6 +102,16 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level of log lines."
     )
+
+    @property
+    def store_place(self) -> Place:
+        """Where the database lies.
+
+        Raises:
+            StoreError: The URL names no PostgreSQL database.
+        """
+        url = self.database_url.get_secret_value() if self.database_url else None
+        return place_of(self.state_folder, url)
 
 
 def load_settings() -> Settings:

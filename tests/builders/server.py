@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from pydantic import SecretStr
 
 from gpuwarden_server.access.credentials import new_key
 from gpuwarden_server.app import create_app
@@ -31,6 +32,7 @@ from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading
 from gpuwarden_wire.schema import Schema, schema_for
+from tests.builders.stores import database_url_of
 
 START_S = 20.0
 GPU_METRICS = ("gpu_temperature_celsius", "gpu_power_watts", "gpu_energy_joules_total")
@@ -41,6 +43,7 @@ def make_settings(folder: Path, **overrides: Any) -> Settings:
     values: dict[str, Any] = {
         "port": 0,
         "state_folder": folder / "state",
+        "database_url": database_url_of(folder / "state"),
         "admin_key": new_key(),
         "checkpoint_pass_s": 0.2,
         "sweep_interval_s": 0.5,
@@ -179,8 +182,7 @@ class ServerProcess:
 def environment_of(settings: Settings) -> dict[str, str]:
     """The environment variables that make these settings."""
     values = settings.model_dump(exclude_defaults=True)
-    if settings.admin_key is not None:
-        values["admin_key"] = settings.admin_key.get_secret_value()
+    values |= {n: v.get_secret_value() for n, v in values.items() if isinstance(v, SecretStr)}
     return {f"GPUWARDEN_{name.upper()}": str(value) for name, value in values.items()}
 
 

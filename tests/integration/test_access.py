@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,9 @@ from gpuwarden_server.front import RAW_ROUTES
 from gpuwarden_wire.batches import CONTENT_TYPE, Stream
 from gpuwarden_wire.codec import decode_problem, encode_batch
 from tests.builders.server import Feeder, Running, make_settings, running_server
+from tests.builders.stores import StoreKind, query
+
+BOTH_STORES = True
 
 OWN, OTHER = "own-node", "other-node"
 GUARDED = {route: grant for route, grant in ROUTE_GRANTS.items() if not grant.is_open}
@@ -29,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[Running]:
+def server(folder: Path, store_kind: StoreKind) -> Iterator[Running]:
     with running_server(make_settings(folder)) as running:
         yield running
 
@@ -126,6 +128,7 @@ def test_open_routes_need_no_key(clients: dict[str, httpx.Client], path: str) ->
     assert clients["nobody"].get(path).status_code == 200
 
 
+@pytest.mark.postgres
 def test_a_key_is_shown_once_and_stored_as_its_hash_only(server: Running, folder: Path) -> None:
     answer = server.admin.post("/v1/keys", json={"role": "reader", "name": "grafana"})
     made = answer.json()
@@ -134,9 +137,10 @@ def test_a_key_is_shown_once_and_stored_as_its_hash_only(server: Running, folder
     listed = server.admin.get("/v1/keys").text
     assert made["id"] in listed
     assert made["key"] not in listed
-    content = b"".join(path.read_bytes() for path in (folder / "state").iterdir())
+    stored = query(folder / "state", f"SELECT key_hash FROM keys WHERE id = '{made['id']}'")
+    assert stored == [(hashlib.sha256(made["key"].encode()).hexdigest(),)]
+    content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert made["key"].encode() not in content
-    assert hashlib.sha256(made["key"].encode()).hexdigest().encode() in content
 
 
 def test_a_revoked_key_is_refused_at_once(server: Running) -> None:
@@ -172,6 +176,7 @@ def test_a_senseless_key_is_not_made(server: Running, wanted: dict[str, Any]) ->
     assert len(server.admin.get("/v1/keys").json()["items"]) == before
 
 
+@pytest.mark.postgres
 def test_every_write_of_a_key_stands_in_the_audit(server: Running) -> None:
     made = server.admin.post("/v1/keys", json={"role": "operator", "name": "ada"}).json()
     server.admin.delete(f"/v1/keys/{made['id']}")
@@ -210,7 +215,5 @@ def test_the_first_key_is_printed_once_and_stored_as_its_hash(
         assert "gw_" not in capfd.readouterr().out
         with second.client(key) as client:
             assert client.get("/v1/keys").status_code == 200
-    connection = sqlite3.connect(tmp_path / "state" / "state.db")
-    stored = connection.execute("SELECT key_hash FROM keys").fetchall()
-    connection.close()
+    stored = query(tmp_path / "state", "SELECT key_hash FROM keys")
     assert stored == [(hashlib.sha256(key.encode()).hexdigest(),)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +27,9 @@ from tests.builders.server import (
     running_server,
     wait_until,
 )
+from tests.builders.stores import query
+
+BOTH_STORES = True
 
 NODES = 6
 
@@ -127,6 +129,7 @@ def _check_telemetry(server: Running, teller: Feeder, sent: dict[int, Batch], du
     )
 
 
+@pytest.mark.postgres
 def test_a_restart_goes_on_where_the_state_was(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     with running_server(settings) as first:
@@ -144,16 +147,14 @@ def test_a_restart_goes_on_where_the_state_was(tmp_path: Path) -> None:
         again.close()
 
 
+@pytest.mark.postgres
 def test_an_unreadable_checkpoint_is_left_out_and_the_state_grows_again(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     with running_server(settings) as first:
         feeder = Feeder(first, first.mint("agent", "n0"), "n0")
         feeder.send(_reading(feeder, 1))
         feeder.close()
-    connection = sqlite3.connect(tmp_path / "state" / "history.db")
-    with connection:
-        connection.execute("UPDATE checkpoints SET state = x'00'")
-    connection.close()
+    query(tmp_path / "state", "UPDATE checkpoints SET state = ledgers", half="history")
     with running_server(settings) as second:
         again = Feeder(second, feeder.key, "n0", spool_id=feeder.spool_id)
         assert again.send(_reading(again, 2)).applied_seq == 2
@@ -205,7 +206,4 @@ def _energy_hour(server: Running) -> float:
 
 
 def _stored(folder: Path) -> list[str]:
-    connection = sqlite3.connect(folder / "state" / "state.db")
-    ids = [row[0] for row in connection.execute("SELECT id FROM events")]
-    connection.close()
-    return ids
+    return [row[0] for row in query(folder / "state", "SELECT id FROM events")]

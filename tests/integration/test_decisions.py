@@ -31,19 +31,24 @@ from tests.builders.server import (
     running_server,
     wait_until,
 )
+from tests.builders.stores import StoreKind
+
+BOTH_STORES = True
 
 SLOTS = [f"0000:{0x10 + number:02x}:00.0" for number in range(8)]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory: pytest.TempPathFactory, store_kind: StoreKind) -> Iterator[Running]:
     with running_server(quick_settings(tmp_path_factory.mktemp("people"))) as running:
         yield running
 
 
 @pytest.fixture
 def node(server: Running, request: pytest.FixtureRequest) -> Iterator[Feeder]:
-    feeder = introduced(server, request.node.name.removeprefix("test_")[:60])
+    feeder = introduced(
+        server, request.node.name.replace("[", "-").rstrip("]").removeprefix("test_")[:60]
+    )
     yield feeder
     feeder.close()
 
@@ -124,6 +129,7 @@ def test_another_class_of_fault_decides_again_after_a_revoke(server: Running, no
     assert decided(server, node, "in_force")["fault_class"] == "memory"
 
 
+@pytest.mark.postgres
 def test_every_word_is_in_the_history_and_in_the_audit(server: Running, node: Feeder) -> None:
     node.events(xid_event(79, SLOTS[3]))
     decision = decided(server, node, "in_force")

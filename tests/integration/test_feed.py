@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,12 +28,15 @@ from tests.builders.server import (
     running_server,
     wait_until,
 )
+from tests.builders.stores import StoreKind, query
+
+BOTH_STORES = True
 
 SLOTS = [f"0000:{0x10 + number:02x}:00.0" for number in range(8)]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory: pytest.TempPathFactory, store_kind: StoreKind) -> Iterator[Running]:
     with running_server(quick_settings(tmp_path_factory.mktemp("feed"))) as running:
         yield running
 
@@ -52,6 +54,7 @@ def revoke_all(server: Running) -> None:
         ).raise_for_status()
 
 
+@pytest.mark.postgres
 def test_a_reader_that_comes_back_gets_what_it_missed(server: Running) -> None:
     node = introduced(server, "missed")
     with reading_feed(server) as feed:
@@ -105,13 +108,6 @@ def test_open_streams_do_not_hold_the_shutdown(tmp_path: Path) -> None:
         assert time.monotonic() - began < 3.0
 
 
-def table(folder: Path, query: str) -> list[tuple[object, ...]]:
-    with sqlite3.connect(folder / "state" / "state.db") as connection:
-        found = connection.execute(query).fetchall()
-    connection.close()
-    return found
-
-
 @pytest.mark.serial
 def test_kill_9_loses_and_doubles_nothing(tmp_path: Path) -> None:
     settings = quick_settings(tmp_path)
@@ -139,14 +135,17 @@ def test_kill_9_loses_and_doubles_nothing(tmp_path: Path) -> None:
         assert published["digest"] == digest_of(published["exclusions"])
         stored = [one["id"] for one in get(server, "/v1/events", limit=1000)["items"]]
         assert sorted(i for i in stored if i in sent) == sorted(sent)
-        log = table(tmp_path, "SELECT epoch, count FROM feed_log ORDER BY epoch")
+        log = query(tmp_path / "state", "SELECT epoch, count FROM feed_log ORDER BY epoch")
         assert [epoch for epoch, _ in log] == list(range(1, len(log) + 1))
         assert log[-1] == (published["epoch"], 8)
-        per_gpu = table(
-            tmp_path, "SELECT entity, count(*) FROM incidents GROUP BY entity ORDER BY entity"
+        per_gpu = query(
+            tmp_path / "state",
+            "SELECT entity, count(*) FROM incidents GROUP BY entity ORDER BY entity",
         )
         assert per_gpu == [(f"GPU-node-k-{n}", 1) for n in range(8)]
-        decisions = table(tmp_path, "SELECT entity, count(*) FROM decisions GROUP BY entity")
+        decisions = query(
+            tmp_path / "state", "SELECT entity, count(*) FROM decisions GROUP BY entity"
+        )
         assert {count for _, count in decisions} == {1}
         assert len(decisions) == 8
         with reading_feed(server, f"{published['feed_id']}:0") as feed:

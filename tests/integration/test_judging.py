@@ -29,19 +29,28 @@ from tests.builders.server import (
     running_server,
     wait_until,
 )
+from tests.builders.stores import StoreKind
+
+BOTH_STORES = True
 
 SLOT = "0000:{:02x}:00.0"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory: pytest.TempPathFactory, store_kind: StoreKind) -> Iterator[Running]:
     with running_server(quick_settings(tmp_path_factory.mktemp("act"))) as running:
         yield running
 
 
 @pytest.fixture
 def node(server: Running, request: pytest.FixtureRequest) -> Iterator[Feeder]:
-    name = request.node.name.replace("[", "-").rstrip("]").replace("test_", "")[:60]
+    name = (
+        request.node.name.replace("[", "-")
+        .rstrip("]")
+        .replace("[", "-")
+        .rstrip("]")
+        .replace("test_", "")[:60]
+    )
     feeder = introduced(server, name)
     yield feeder
     feeder.close()
@@ -70,6 +79,7 @@ def state_of(server: Running, gpu: str) -> object:
     return get(server, f"/v1/gpus/{gpu}")["state"]
 
 
+@pytest.mark.postgres
 def test_a_lost_gpu_is_on_the_feed_at_once_and_in_every_form(server: Running, node: Feeder) -> None:
     gpu = gpu_of(node, 3)
     with reading_feed(server) as feed:
@@ -117,6 +127,7 @@ def test_a_burst_that_a_program_can_cause_excludes_nobody(server: Running, node:
     assert {state_of(server, gpu_of(node, n)) for n in range(8)} <= {"healthy", "suspect"}
 
 
+@pytest.mark.postgres
 def test_the_same_event_again_is_one_incident_and_one_decision(
     server: Running, node: Feeder
 ) -> None:
@@ -228,6 +239,7 @@ def test_a_stuck_driver_is_at_most_suspect(server: Running, node: Feeder) -> Non
     assert node.node_id not in {e["node_id"] for e in exclusions_of(server)["exclusions"]}
 
 
+@pytest.mark.postgres
 def test_a_repair_ends_with_a_passed_check_and_probation(server: Running, node: Feeder) -> None:
     gpu = gpu_of(node, 0)
     with reading_feed(server) as feed:

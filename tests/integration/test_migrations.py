@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,12 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, inspect
+from sqlalchemy import Connection, Engine, inspect, text
 
 from gpuwarden_server.core.errors import StoreError
+from gpuwarden_server.store import postgres
 from gpuwarden_server.store.engines import Synchronous, writing_engine
+from gpuwarden_server.store.places import parse_url
 from gpuwarden_server.store.schema import HISTORY, STATE
 from gpuwarden_server.store.versions import (
     HISTORY_VERSION,
@@ -22,13 +23,21 @@ from gpuwarden_server.store.versions import (
     migrate_store,
     prepare_store,
 )
+from tests.builders.postgres import shared_postgres
+from tests.builders.stores import StoreKind, place_in, query
+
+BOTH_STORES = True
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Engine:
+def engine(tmp_path: Path, store_kind: StoreKind) -> Engine:
+    if store_kind is StoreKind.POSTGRESQL:
+        url = parse_url(shared_postgres().make_database())
+        return postgres.writing_engine(url, "migrations")
     return writing_engine(tmp_path / "state.db", Synchronous.NORMAL)
 
 
+@pytest.mark.postgres
 def test_up_down_up_leaves_no_difference_to_the_tables(engine: Engine) -> None:
     for way in ("head", "base", "head"):
         with engine.begin() as connection:
@@ -42,50 +51,49 @@ def test_up_down_up_leaves_no_difference_to_the_tables(engine: Engine) -> None:
     engine.dispose()
 
 
-def test_partial_and_unique_indexes_are_in_the_migrations_too(
-    engine: Engine, tmp_path: Path
-) -> None:
+@pytest.mark.postgres
+def test_partial_and_unique_indexes_are_in_the_migrations_too(engine: Engine) -> None:
     with engine.begin() as connection:
         command.upgrade(alembic_config(connection), "head")
+        migrated = _index_sql(connection)
+        command.downgrade(alembic_config(connection), "base")
+        STATE.create_all(connection)
+        assert migrated == _index_sql(connection)
+        assert any("WHERE" in sql for sql in migrated.values())
     engine.dispose()
-    made = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
-    STATE.create_all(made)
-    made.dispose()
-    assert _index_sql(tmp_path / "state.db") == _index_sql(tmp_path / "made.db")
 
 
 def test_there_is_one_head() -> None:
     assert len(ScriptDirectory.from_config(alembic_config()).get_heads()) == 1
 
 
+@pytest.mark.postgres
 def test_a_fresh_history_has_its_tables_and_its_version(tmp_path: Path) -> None:
-    prepare_store(tmp_path)
-    connection = sqlite3.connect(tmp_path / "history.db")
-    assert connection.execute("PRAGMA user_version").fetchone() == (HISTORY_VERSION,)
-    names = {
-        row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
-    }
-    connection.close()
-    assert names == set(HISTORY.tables)
+    prepare_store(place_in(tmp_path))
+    assert query(tmp_path, "SELECT version FROM history_version", half="history") == [
+        (HISTORY_VERSION,)
+    ]
+    for name in HISTORY.tables:
+        query(tmp_path, f"SELECT * FROM {name}", half="history")
 
 
+@pytest.mark.postgres
 def test_an_older_database_is_refused_and_mended_by_the_command_that_is_named(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "state"
-    prepare_store(folder)
+    place = place_in(folder)
+    prepare_store(place)
     next_release = _migrations_with_one_more(tmp_path)
     with pytest.raises(StoreError, match=r"older than.*gpuwarden server --migrate"):
-        prepare_store(folder, next_release)
+        prepare_store(place, next_release)
     for _ in range(2):  # the second time there is nothing to do
-        migrate_store(folder, next_release)
-    prepare_store(folder, next_release)
-    connection = sqlite3.connect(folder / "state.db")
-    assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("next",)
-    assert connection.execute("SELECT count(*) FROM added").fetchone() == (0,)
-    connection.close()
+        migrate_store(place, next_release)
+    prepare_store(place, next_release)
+    assert query(folder, "SELECT version_num FROM alembic_version") == [("next",)]
+    assert query(folder, "SELECT count(*) FROM added") == [(0,)]
     with pytest.raises(StoreError, match="newer"):
-        prepare_store(folder)
+        prepare_store(place)
 
 
 def _migrations_with_one_more(tmp_path: Path) -> Path:
@@ -107,10 +115,8 @@ def _migrations_with_one_more(tmp_path: Path) -> Path:
     return folder
 
 
-def _index_sql(path: Path) -> dict[str, str]:
-    connection = sqlite3.connect(path)
-    rows = connection.execute(
-        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
-    ).fetchall()
-    connection.close()
-    return {name: " ".join(sql.split()) for name, sql in rows}
+def _index_sql(connection: Connection) -> dict[str, str]:
+    listed = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    if connection.dialect.name == "postgresql":
+        listed = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename <> 'alembic_version'"
+    return {name: " ".join(sql.split()) for name, sql in connection.execute(text(listed))}

@@ -129,6 +129,27 @@ def test_a_full_disk_names_the_disk(tmp_path: Path) -> None:
         (WriteFailed("state: database or disk is full"), "storage_failed", "Free space"),
         (WriteFailed("state: disk I/O error"), "storage_failed", "Look at the disk"),
         (WriteFailed("state: attempt to write a readonly database"), "storage_failed", "Make"),
+        (
+            WriteFailed('state: could not extend file "base/1/2": No space left'),
+            "storage_failed",
+            "Free",
+        ),
+        (
+            WriteFailed("state: connection to server failed: refused"),
+            "storage_failed",
+            "Look at the P",
+        ),
+        (
+            WriteFailed("state: the database system is starting up"),
+            "storage_failed",
+            "Look at the P",
+        ),
+        (
+            WriteFailed("state: password authentication failed"),
+            "storage_failed",
+            "Correct GPUWARDEN",
+        ),
+        (WriteFailed("state: sorry, too many clients already"), "storage_failed", "Raise max_conn"),
         (WriteFailed("the writer of state is closed"), "storage_failed", "Look at the server"),
         (TimeoutError(), "storage_slow", "Read the state again"),
     ],

@@ -1,4 +1,4 @@
-"""The writer and the files, on real SQLite."""
+"""The writer and the stores, on real SQLite and real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,28 +11,47 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import URL, Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from gpuwarden_server.app import run_migration, run_server
 from gpuwarden_server.core.errors import StoreError
+from gpuwarden_server.store import postgres
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.engines import Synchronous, reading_engine, writing_engine
+from gpuwarden_server.store.places import parse_url
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed, Writer
 from tests.builders.server import make_settings, running_server
+from tests.builders.stores import place_in, query
+
+BOTH_STORES = True
+on_postgres = pytest.mark.postgres
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    path = tmp_path / "some.db"
-    engine = writing_engine(path, Synchronous.FULL)
+    place = place_in(tmp_path)
+    path = None if isinstance(place, URL) else tmp_path / "some.db"
+    if isinstance(place, URL):
+        engine, readers = postgres.writing_engine(place, "t"), postgres.reading_engine(place, "t")
+    else:
+        engine = writing_engine(place / "some.db", Synchronous.FULL)
+        readers = reading_engine(place / "some.db")
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE t (n INTEGER PRIMARY KEY)"))
-    made = Database(path, Writer("some", engine, 0.02), reading_engine(path))
+    made = Database("some", Writer("some", engine, 0.02), readers, path)
     made.writer.start()
     yield made
     made.close()
+
+
+@pytest.fixture
+def file_database(database: Database) -> Database:
+    """For what only SQLite can do."""
+    if database.path is None:
+        pytest.skip("speaks of SQLite's file alone")
+    return database
 
 
 def count(database: Database) -> int:
@@ -48,22 +67,25 @@ def insert(database: Database, number: int) -> Future[int]:
     return database.writer.submit(run)
 
 
+@on_postgres
 def test_a_result_comes_after_its_commit(database: Database) -> None:
     assert insert(database, 1).result(5) == 1
     assert count(database) == 1
 
 
+@on_postgres
 def test_one_that_fails_undoes_itself_only(database: Database) -> None:
     hold = threading.Event()
     database.writer.submit(lambda connection: hold.wait(5))
     writes = [insert(database, n) for n in (1, 2, 2, 3)]
     hold.set()
     assert [writes[i].result(5) for i in (0, 1, 3)] == [1, 2, 3]
-    with pytest.raises(Exception, match="UNIQUE constraint"):
+    with pytest.raises(Exception, match=r"UNIQUE constraint|duplicate key"):
         writes[2].result(5)
     assert count(database) == 3
 
 
+@on_postgres
 def test_writes_that_wait_together_share_a_commit(database: Database) -> None:
     hold = threading.Event()
     database.writer.submit(lambda connection: hold.wait(5))
@@ -77,7 +99,9 @@ def test_writes_that_wait_together_share_a_commit(database: Database) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_a_lost_group_fails_every_future(database: Database) -> None:
+def test_a_lost_group_fails_every_future(file_database: Database) -> None:
+    database = file_database
+    assert database.path is not None
     _lower_patience(database)
     blocker = sqlite3.connect(database.path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
@@ -90,8 +114,9 @@ def test_a_lost_group_fails_every_future(database: Database) -> None:
     assert database.writer.alive
 
 
-def test_what_a_full_disk_fails_is_not_there_and_is_named(database: Database) -> None:
+def test_what_a_full_disk_fails_is_not_there_and_is_named(file_database: Database) -> None:
     """SQLite rolls all back where it is full: what follows must not commit by itself."""
+    database = file_database
 
     def fill(connection: Connection) -> None:
         connection.execute(text("INSERT INTO wide VALUES (:x)"), {"x": "y" * 100_000})
@@ -134,6 +159,7 @@ def test_a_closed_writer_refuses(database: Database) -> None:
         insert(database, 2).result(1)
 
 
+@on_postgres
 def test_readers_cannot_write_and_do_not_wait_for_the_writer(database: Database) -> None:
     hold = threading.Event()
 
@@ -148,7 +174,7 @@ def test_readers_cannot_write_and_do_not_wait_for_the_writer(database: Database)
     assert count(database) == 1
     with (
         database.readers.connect() as connection,
-        pytest.raises(OperationalError, match="readonly"),
+        pytest.raises(DBAPIError, match=r"readonly|read-only"),
     ):
         connection.execute(text("INSERT INTO t VALUES (10)"))
 
@@ -176,12 +202,13 @@ def test_the_state_folder_is_the_owners_alone(tmp_path: Path) -> None:
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
+@on_postgres
 def test_a_newer_database_is_refused_with_the_mend(tmp_path: Path) -> None:
-    prepare_store(tmp_path)
-    _set_revision(tmp_path, "9999")
+    prepare_store(place_in(tmp_path))
+    query(tmp_path, "UPDATE alembic_version SET version_num = '9999'")
     for opening in (prepare_store, migrate_store):
         with pytest.raises(StoreError, match=r"9999.*newer.*pip install --upgrade"):
-            opening(tmp_path)
+            opening(place_in(tmp_path))
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
@@ -190,15 +217,19 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
         prepare_store(tmp_path)
 
 
+@on_postgres
 def test_a_history_of_another_version_is_refused_with_the_mend(tmp_path: Path) -> None:
-    prepare_store(tmp_path)
-    connection = sqlite3.connect(tmp_path / "history.db")
-    connection.execute("PRAGMA user_version=7")
-    connection.close()
-    with pytest.raises(StoreError, match=r"history\.db.*version 7.*Move history\.db away"):
-        prepare_store(tmp_path)
-    (tmp_path / "history.db").unlink()
-    prepare_store(tmp_path)
+    place = place_in(tmp_path)
+    prepare_store(place)
+    query(tmp_path, "UPDATE history_version SET version = 700", half="history")
+    for opening in (prepare_store, migrate_store):
+        with pytest.raises(StoreError, match=r"history.*version 700.*pip install --upgrade"):
+            opening(place)
+    query(tmp_path, "UPDATE history_version SET version = 0", half="history")
+    with pytest.raises(StoreError, match=r"history.*version 0, older.*gpuwarden server --migrate"):
+        prepare_store(place)
+    migrate_store(place)
+    prepare_store(place)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -207,6 +238,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         prepare_store(tmp_path / "file" / "state")
 
 
+@on_postgres
 def test_a_second_server_on_the_same_folder_does_not_start(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,8 +250,17 @@ def test_a_second_server_on_the_same_folder_does_not_start(
     assert run_migration(settings) == 0
 
 
-def _set_revision(folder: Path, revision: str) -> None:
-    connection = sqlite3.connect(folder / "state.db")
-    with connection:
-        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
-    connection.close()
+def test_a_database_that_is_not_there_is_named_without_its_password() -> None:
+    nowhere = parse_url("postgresql://warden:geheim@127.0.0.1:9/fleet")
+    with pytest.raises(StoreError, match=r"warden:\*\*\*@127.0.0.1:9/fleet.*refused") as caught:
+        prepare_store(nowhere)
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense geheim", "mysql://u:geheim@h/d", "postgresql://u:geheim@h"]
+)
+def test_an_address_of_no_postgresql_database_is_refused(text: str) -> None:
+    with pytest.raises(StoreError, match="postgresql://USER") as caught:
+        parse_url(text)
+    assert "geheim" not in str(caught.value)

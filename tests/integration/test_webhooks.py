@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,10 @@ from gpuwarden_server.core.errors import StartError
 from gpuwarden_wire.events import Backlog
 from tests.builders.feed import exclusions_of, get, quick_settings, xid_event
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
+from tests.builders.stores import query
 from tests.fakes.webhook_receiver import Receiver, receiving_webhooks
+
+BOTH_STORES = True
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 SLOT = "0000:10:00.0"
@@ -45,6 +47,7 @@ def lose_and_revoke(server: Running) -> None:
     node.close()
 
 
+@pytest.mark.postgres
 def test_a_receiver_that_fails_and_recovers_gets_every_fact_once(
     tmp_path: Path, receiver: Receiver
 ) -> None:
@@ -63,12 +66,8 @@ def test_a_receiver_that_fails_and_recovers_gets_every_fact_once(
     opened = next(b for b in receiver.bodies.values() if b["type"] == "incident.opened")
     assert opened["data"]["entity"] == "GPU-told-0"
     assert opened["timestamp"].endswith("Z")
-    with sqlite3.connect(tmp_path / "state" / "state.db") as connection:
-        log = connection.execute(
-            "SELECT http_status, error FROM deliveries ORDER BY row"
-        ).fetchall()
-        phases = connection.execute("SELECT DISTINCT phase FROM outbox").fetchall()
-    connection.close()
+    log = query(tmp_path / "state", "SELECT http_status, error FROM deliveries ORDER BY row")
+    phases = query(tmp_path / "state", "SELECT DISTINCT phase FROM outbox")
     assert [status for status, _ in log if status != 204] == [503, 500, 429, 302, 404]
     assert phases == [("delivered",)]
 
@@ -110,9 +109,7 @@ def test_a_metadata_address_is_never_sent_to(tmp_path: Path) -> None:
             lambda: server.figure("gpuwarden_webhook_attempts_total", outcome="failed") >= 1,
             "refused",
         )
-    with sqlite3.connect(tmp_path / "state" / "state.db") as connection:
-        errors = connection.execute("SELECT DISTINCT error FROM deliveries").fetchall()
-    connection.close()
+    errors = query(tmp_path / "state", "SELECT DISTINCT error FROM deliveries")
     ((error,),) = errors
     assert "AddressRefused" in error
     assert "169.254.169.254" in error

@@ -1,4 +1,4 @@
-"""One database file with its writer and its readers, and the pair that the server works on."""
+"""One database with its writer and its readers, and the pair that the server works on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import URL, Connection, Engine
 
+from gpuwarden_server.store import postgres
 from gpuwarden_server.store.engines import Synchronous, reading_engine, writing_engine
+from gpuwarden_server.store.places import Place, name_of
 from gpuwarden_server.store.writer import Writer
 
 # Longest time that a group of writes stays open: an event's acknowledgement waits for it.
@@ -19,24 +21,32 @@ TELEMETRY_WINDOW_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """One SQLite file.
+    """One SQLite file, or one half of a PostgreSQL database.
 
     Attributes:
-        path: The file.
+        name: What a person is told that it is.
         writer: The only writer in this process.
         readers: Engine of connections that cannot write.
+        path: The file of SQLite, None on PostgreSQL.
     """
 
-    path: Path
+    name: str
     writer: Writer
     readers: Engine
+    path: Path | None = None
 
     def read(self) -> AbstractContextManager[Connection]:
         """A reading connection with one snapshot; for `with`."""
         return self.readers.begin()
 
     def sync(self) -> None:
-        """Force the write-ahead log to disk: what NORMAL leaves to the next WAL checkpoint."""
+        """Force what was committed to disk.
+
+        SQLite with NORMAL leaves that to its next WAL checkpoint. PostgreSQL has done it at the
+        commit: it syncs once for all that commit together, so a lazier setting would save nothing.
+        """
+        if self.path is None:
+            return
         try:
             log = os.open(self.path.with_name(self.path.name + "-wal"), os.O_RDWR)
         except FileNotFoundError:
@@ -54,11 +64,11 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The server's two files.
+    """What the server works on: two files, or two halves of one PostgreSQL database.
 
     Attributes:
-        state: state.db: what must never be lost.
-        history: history.db: what agents can feed again.
+        state: What must never be lost (state.db).
+        history: What agents can feed again (history.db).
     """
 
     state: Database
@@ -75,11 +85,16 @@ class Store:
         self.state.close()
 
 
-def connect_store(folder: Path) -> Store:
-    """The store in `folder`, whose files `prepare_store` has made; connects lazily."""
+def connect_store(place: Place) -> Store:
+    """The store at `place`, which `prepare_store` has made; connects lazily."""
+    if isinstance(place, URL):
+        return Store(
+            state=_postgres_database(place, "state", EVENT_WINDOW_S),
+            history=_postgres_database(place, "history", TELEMETRY_WINDOW_S),
+        )
     return Store(
-        state=_database(folder / STATE_FILE, Synchronous.FULL, EVENT_WINDOW_S),
-        history=_database(folder / HISTORY_FILE, Synchronous.NORMAL, TELEMETRY_WINDOW_S),
+        state=_file_database(place / STATE_FILE, Synchronous.FULL, EVENT_WINDOW_S),
+        history=_file_database(place / HISTORY_FILE, Synchronous.NORMAL, TELEMETRY_WINDOW_S),
     )
 
 
@@ -87,6 +102,11 @@ STATE_FILE = "state.db"
 HISTORY_FILE = "history.db"
 
 
-def _database(path: Path, synchronous: Synchronous, window_s: float) -> Database:
+def _file_database(path: Path, synchronous: Synchronous, window_s: float) -> Database:
     writer = Writer(path.stem, writing_engine(path, synchronous), window_s)
-    return Database(path, writer, reading_engine(path))
+    return Database(path.name, writer, reading_engine(path), path)
+
+
+def _postgres_database(url: URL, half: str, window_s: float) -> Database:
+    writer = Writer(half, postgres.writing_engine(url, half), window_s)
+    return Database(name_of(url), writer, postgres.reading_engine(url, f"{half} readers"))

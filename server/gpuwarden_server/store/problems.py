@@ -1,4 +1,4 @@
-"""What a caller sees of a database file that takes no write or gives no answer: 503 and a mend."""
+"""What a caller sees of a database that takes no write or gives no answer: 503 and a mend."""
 
 from __future__ import annotations
 
@@ -9,10 +9,32 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.problems import headers_of, problem_response
+from gpuwarden_server.store.words import driver_words
 from gpuwarden_server.store.writer import WriteFailed
 
-# SQLite's words (sqlite.org/rescode.html), and what a person can do about them.
+_DISK = "Free space on the disk of the PostgreSQL server."
+_SERVER = "Look at the PostgreSQL server that GPUWARDEN_DATABASE_URL names: it does not answer."
+_RIGHTS = "Correct GPUWARDEN_DATABASE_URL, or the rights of its user in PostgreSQL."
+
+# SQLite's words (sqlite.org/rescode.html) and PostgreSQL's (its messages of classes 08, 28, 53, 57
+# and of libpq), and what a person can do about them.
 _MENDS = (
+    ("No space left on device", _DISK),
+    ("could not extend file", _DISK),
+    ("could not write to file", _DISK),
+    ("too many clients", "Raise max_connections of PostgreSQL, or end what else uses it."),
+    (
+        "remaining connection slots",
+        "Raise max_connections of PostgreSQL, or end what else uses it.",
+    ),
+    ("read-only transaction", "GPUWARDEN_DATABASE_URL must name the primary, not a replica."),
+    ("authentication failed", _RIGHTS),
+    ("permission denied", _RIGHTS),
+    ("could not translate host name", _RIGHTS),
+    ("connection", _SERVER),
+    ("starting up", _SERVER),
+    ("shutting down", _SERVER),
+    ("recovery mode", _SERVER),
     ("full", "Free space on the disk that holds the state folder."),
     ("readonly", "Make the state folder and its files writable to the server again."),
     ("locked", "End what holds state.db (a backup, a shell with a transaction open)."),
@@ -31,7 +53,7 @@ def storage_problem(error: Exception) -> ProblemError:
             "the disk did not answer in time; the write may still be carried out",
             "Read the state again before you repeat the request; /readyz says how the disk is.",
         )
-    reason = str(error.orig) if isinstance(error, OperationalError) else str(error)
+    reason = driver_words(error)
     first = next((mend for word, mend in _MENDS if word in reason), "Look at the server's log.")
     return ProblemError(503, "storage_failed", f"the database failed: {reason}", f"{first} {_THEN}")
 

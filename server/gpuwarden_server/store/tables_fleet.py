@@ -18,7 +18,9 @@ from sqlalchemy import (
     text,
 )
 
-from gpuwarden_server.store.base import HISTORY, STATE
+from gpuwarden_server.store.base import HISTORY, STATE, BigInt
+
+_STANDING = text("kind IN ('node_boot', 'collector_trouble', 'collector_recovered')")
 
 nodes = Table(
     "nodes",
@@ -29,7 +31,7 @@ nodes = Table(
     Column("boot_id", String, nullable=False, comment="newest boot, '' before the first"),
     Column("agent_version", String, nullable=False),
     Column("interval_s", Float, nullable=False, comment="telemetry cadence, 0 unknown"),
-    Column("gpus_expected", Integer, comment="NULL unknown"),
+    Column("gpus_expected", BigInt, comment="NULL unknown"),
     Column("nics", JSON, nullable=False),
     Column("disks", JSON, nullable=False),
     Column("labels", JSON, nullable=False),
@@ -51,7 +53,7 @@ gpus = Table(
     Column("node_id", String, ForeignKey("nodes.node_id"), nullable=False, index=True),
     Column("serial", String, nullable=False, comment="'' where the driver gives none"),
     Column("pci_bus_id", String, nullable=False, comment="last known, dddd:bb:dd.f"),
-    Column("gpu_index", Integer, comment="driver's index, display only"),
+    Column("gpu_index", BigInt, comment="driver's index, display only"),
     Column("model", String, nullable=False),
     Column("driver_version", String, nullable=False),
     Column("vbios_version", String, nullable=False),
@@ -65,7 +67,7 @@ gpus = Table(
 gpu_slots = Table(
     "gpu_slots",
     STATE,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInt, primary_key=True),
     Column("gpu_uuid", String, ForeignKey("gpus.gpu_uuid"), nullable=False, index=True),
     Column("node_id", String, ForeignKey("nodes.node_id"), nullable=False),
     Column("pci_bus_id", String, nullable=False),
@@ -88,6 +90,7 @@ Index(
     spools.c.node_id,
     unique=True,
     sqlite_where=text("standing = 'live'"),
+    postgresql_where=text("standing = 'live'"),
 )
 
 applied_sequences = Table(
@@ -110,7 +113,7 @@ schemas = Table(
 events = Table(
     "events",
     STATE,
-    Column("row", Integer, primary_key=True, comment="order of arrival, never reused"),
+    Column("row", BigInt, primary_key=True, comment="order of arrival, never reused"),
     Column("id", String, nullable=False, comment="natural id, unique within the node"),
     Column("node_id", String, nullable=False),
     Column("entity_kind", String, nullable=False),
@@ -120,7 +123,7 @@ events = Table(
     Column("received_at", Float, nullable=False),
     Column("boot_id", String, nullable=False),
     Column("spool_id", String, nullable=False),
-    Column("seq", Integer, nullable=False),
+    Column("seq", BigInt, nullable=False),
     Column("flags", String, nullable=False, comment="comma-separated, '' for none"),
     Column("body", Text, nullable=False, comment="the event as it came, JSON"),
     # Per node: an agent must not be able to take another node's ids, and a file's device, inode and
@@ -137,17 +140,18 @@ Index(  # what a starting judge looks for: few among very many, found without re
     events.c.node_id,
     events.c.row,
     events.c.flags,
-    sqlite_where=text("kind IN ('node_boot', 'collector_trouble', 'collector_recovered')"),
+    sqlite_where=_STANDING,
+    postgresql_where=_STANDING,
 )
 
 conflicts = Table(
     "conflicts",
     STATE,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInt, primary_key=True),
     Column("node_id", String, nullable=False, index=True),
     Column("spool_id", String, nullable=False),
     Column("stream", String, nullable=False),
-    Column("seq", Integer, nullable=False),
+    Column("seq", BigInt, nullable=False),
     Column("received_at", Float, nullable=False),
     Column("body", LargeBinary, nullable=False, comment="the batch that was not applied, msgpack"),
 )
@@ -172,7 +176,7 @@ keys = Table(
 audit = Table(
     "audit",
     STATE,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInt, primary_key=True),
     Column("at", Float, nullable=False),
     Column("author", String, nullable=False, comment="name of the key, or gpuwarden"),
     Column("key_id", String, comment="NULL for gpuwarden itself"),
@@ -187,8 +191,8 @@ audit = Table(
 heartbeats = Table(
     "heartbeats",
     STATE,
-    Column("id", Integer, primary_key=True),
-    Column("beats", Integer, nullable=False, comment="writes that /readyz tried"),
+    Column("id", BigInt, primary_key=True),
+    Column("beats", BigInt, nullable=False, comment="writes that /readyz tried"),
 )
 
 checkpoints = Table(
@@ -198,4 +202,11 @@ checkpoints = Table(
     Column("saved_at", Float, nullable=False),
     Column("ledgers", LargeBinary, nullable=False, comment="telemetry sequences by spool, JSON"),
     Column("state", LargeBinary, nullable=False, comment="FleetState.export_nodes"),
+)
+
+history_version = Table(
+    "history_version",
+    HISTORY,
+    Column("id", BigInt, primary_key=True),  # always 1
+    Column("version", Integer, nullable=False, comment="of the tables of this half"),
 )

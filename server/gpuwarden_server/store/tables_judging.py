@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Float, Index, Integer, String, Table, Text, text
 
-from gpuwarden_server.store.base import STATE
+from gpuwarden_server.store.base import STATE, BigInt
 
 incidents = Table(
     "incidents",
@@ -42,7 +42,7 @@ incidents = Table(
 incident_moves = Table(
     "incident_moves",
     STATE,
-    Column("row", Integer, primary_key=True, autoincrement=True),
+    Column("row", BigInt, primary_key=True, autoincrement=True),
     Column("incident_id", String(32), nullable=False),
     Column("before", String(16)),
     Column("after", String(16), nullable=False),
@@ -77,7 +77,7 @@ decisions = Table(
 decision_moves = Table(
     "decision_moves",
     STATE,
-    Column("row", Integer, primary_key=True, autoincrement=True),
+    Column("row", BigInt, primary_key=True, autoincrement=True),
     Column("decision_id", String(32), nullable=False),
     Column("before", String(16)),
     Column("after", String(16), nullable=False),
@@ -104,7 +104,7 @@ entity_states = Table(
 entity_state_moves = Table(
     "entity_state_moves",
     STATE,
-    Column("row", Integer, primary_key=True, autoincrement=True),
+    Column("row", BigInt, primary_key=True, autoincrement=True),
     Column("entity_kind", String(8), nullable=False),
     Column("entity", String(255), nullable=False),
     Column("before", String(16), nullable=False),
@@ -130,19 +130,19 @@ acquittals = Table(
 feed = Table(
     "feed",
     STATE,
-    Column("id", Integer, primary_key=True),  # always 1: one feed a database
+    Column("id", BigInt, primary_key=True),  # always 1: one feed a database
     Column("feed_id", String(32), nullable=False),
-    Column("epoch", Integer, nullable=False),
-    Column("count", Integer, nullable=False),
+    Column("epoch", BigInt, nullable=False),
+    Column("count", BigInt, nullable=False),
     Column("digest", String(64), nullable=False),
 )
 
 feed_log = Table(
     "feed_log",
     STATE,
-    Column("epoch", Integer, primary_key=True, autoincrement=False),
+    Column("epoch", BigInt, primary_key=True, autoincrement=False),
     Column("at", Float, nullable=False),
-    Column("count", Integer, nullable=False),
+    Column("count", BigInt, nullable=False),
     Column("digest", String(64), nullable=False),
     Column("added", Text, nullable=False),
     Column("removed", Text, nullable=False),
@@ -151,7 +151,7 @@ feed_log = Table(
 outbox = Table(
     "outbox",
     STATE,
-    Column("row", Integer, primary_key=True, autoincrement=True),
+    Column("row", BigInt, primary_key=True, autoincrement=True),
     # Natural id of the fact: judging the same fact again writes no second message.
     Column("message_id", String(96), nullable=False, unique=True),
     Column("kind", String(48), nullable=False),
@@ -166,7 +166,7 @@ outbox = Table(
 deliveries = Table(
     "deliveries",
     STATE,
-    Column("row", Integer, primary_key=True, autoincrement=True),
+    Column("row", BigInt, primary_key=True, autoincrement=True),
     Column("message_id", String(96), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("at", Float, nullable=False),
@@ -179,6 +179,6 @@ deliveries = Table(
 judged_position = Table(
     "judged_position",
     STATE,
-    Column("id", Integer, primary_key=True),  # always 1
-    Column("event_row", Integer, nullable=False),
+    Column("id", BigInt, primary_key=True),  # always 1
+    Column("event_row", BigInt, nullable=False),
 )

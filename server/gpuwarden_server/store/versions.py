@@ -1,73 +1,119 @@
-"""Schema versions: fresh files are made, old and new ones refused with the command that mends.
+"""Schema versions: a fresh store is made, old and new ones refused with the command that mends.
 
-state.db moves by Alembic (migrations/). history.db holds only what agents feed again, so it keeps
-its own short list of steps, counted in `PRAGMA user_version`; the two never need each other.
+The state half moves by Alembic (migrations/). The history half counts its versions in a table of
+its own, since its steps are additions so far; the two never need each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import URL, Connection, Engine, func, inspect, select
 from sqlalchemy.exc import DatabaseError
 
 from gpuwarden_server.core.errors import StoreError
+from gpuwarden_server.store import postgres
 from gpuwarden_server.store.database import HISTORY_FILE, STATE_FILE
 from gpuwarden_server.store.engines import Synchronous, writing_engine
-from gpuwarden_server.store.folder import check_folder_free
+from gpuwarden_server.store.folder import check_free
+from gpuwarden_server.store.places import Place, name_of
 from gpuwarden_server.store.schema import HISTORY
+from gpuwarden_server.store.tables_fleet import history_version
+from gpuwarden_server.store.upsert import upsert
+from gpuwarden_server.store.words import driver_words
 
 MIGRATE_COMMAND = "gpuwarden server --migrate"
+INSTALL = "Install that version or a newer one: pip install --upgrade 'gpuwarden[server]'."
 HISTORY_VERSION = 1
+# Two servers that start at once must not both make the tables (PostgreSQL's advisory lock).
+_PREPARING = 0x67_70_77_61
 
 
-def prepare_store(folder: Path, migrations: Path | None = None) -> None:
-    """Make the folder and fresh files; check the versions of files that exist.
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """One half of a store as its version is worked on.
+
+    Attributes:
+        engine: Writes it.
+        name: What a person is told that it is.
+        mend: What helps where the database itself fails.
+    """
+
+    engine: Engine
+    name: str
+    mend: str
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction in which nobody else prepares; told by name where the database fails."""
+        try:
+            with self.engine.begin() as connection:
+                if connection.dialect.name == "postgresql":  # SQLite's BEGIN IMMEDIATE says as much
+                    connection.execute(select(func.pg_advisory_xact_lock(_PREPARING)))
+                yield connection
+        except DatabaseError as error:
+            words = driver_words(error)
+            raise StoreError(f"cannot use {self.name}: {words}", self.mend) from error
+
+
+def prepare_store(place: Place, migrations: Path | None = None) -> None:
+    """Make a fresh store; check the versions of one that exists.
 
     Args:
-        folder: State folder.
+        place: State folder, or PostgreSQL database.
         migrations: Folder of migrations, None for the shipped one.
 
     Raises:
-        StoreError: The folder cannot be used, a file is no database, or its version is not the
-            code's; names the mend.
+        StoreError: The place cannot be used, holds no database, or its version is not the code's;
+            names the mend.
     """
-    _make_folder(folder)
     script = _Script(migrations)
-    with _state_engine(folder) as engine:
-        found = _revision_of(engine)
-        if found is None:
-            script.upgrade(engine)
-        elif found != script.head:
-            raise script.refusal(folder / STATE_FILE, found)
-    _prepare_history(folder / HISTORY_FILE)
+    with _opened(place) as (state, history):
+        with state.transaction() as connection:
+            found = _revision_of(connection)
+            if found is None:
+                script.upgrade(connection)
+            elif found != script.head:
+                raise script.refusal(state.name, found)
+        with history.transaction() as connection:
+            version = _history_version(connection)
+            if version is not None and version != HISTORY_VERSION:
+                raise _history_refusal(history.name, version)
+            _make_history(connection)
 
 
-def migrate_store(folder: Path, migrations: Path | None = None) -> None:
-    """Bring older files to the code's version; fresh ones are made.
+def migrate_store(place: Place, migrations: Path | None = None) -> None:
+    """Bring an older store to the code's version; a fresh one is made.
 
     Args:
-        folder: State folder.
+        place: State folder, or PostgreSQL database.
         migrations: Folder of migrations, None for the shipped one.
 
     Raises:
-        StoreError: A file is of a newer version, or no database, or a server works on it.
+        StoreError: The store is of a newer version, or no database, or a server works on it.
     """
-    _make_folder(folder)
-    check_folder_free(folder)
+    if isinstance(place, Path):
+        _make_folder(place)
+    check_free(place)
     script = _Script(migrations)
-    with _state_engine(folder) as engine:
-        found = _revision_of(engine)
-        if found is not None and found not in script.known:
-            raise script.refusal(folder / STATE_FILE, found)
-        script.upgrade(engine)
-    _prepare_history(folder / HISTORY_FILE)
+    with _opened(place) as (state, history):
+        with state.transaction() as connection:
+            found = _revision_of(connection)
+            if found is not None and found not in script.known:
+                raise script.refusal(state.name, found)
+            script.upgrade(connection)
+        with history.transaction() as connection:
+            version = _history_version(connection)
+            if version is not None and version > HISTORY_VERSION:
+                raise _history_refusal(history.name, version)
+            _make_history(connection)
 
 
 def migrations_folder() -> Path:
@@ -104,20 +150,19 @@ class _Script:
         self.head = script.get_current_head()
         self.known = {step.revision for step in script.walk_revisions()}
 
-    def upgrade(self, engine: Engine) -> None:
-        with engine.begin() as connection:
-            command.upgrade(alembic_config(connection, self._folder), "head")
+    def upgrade(self, connection: Connection) -> None:
+        command.upgrade(alembic_config(connection, self._folder), "head")
 
-    def refusal(self, path: Path, found: str) -> StoreError:
+    def refusal(self, name: str, found: str) -> StoreError:
         if found in self.known:
             return StoreError(
-                f"{path} has schema version {found}, older than this gpuwarden's {self.head}",
-                f"Back the folder up, then run `{MIGRATE_COMMAND}`.",
+                f"{name} has schema version {found}, older than this gpuwarden's {self.head}",
+                f"Stop every server, make a backup, then run `{MIGRATE_COMMAND}`.",
             )
         return StoreError(
-            f"{path} has schema version {found}, which this gpuwarden ({self.head}) does not "
+            f"{name} has schema version {found}, which this gpuwarden ({self.head}) does not "
             "know: it was written by a newer one",
-            "Install that version or a newer one: pip install --upgrade 'gpuwarden[server]'.",
+            INSTALL,
         )
 
 
@@ -131,37 +176,56 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _state_engine(folder: Path) -> AbstractContextManager[Engine]:
-    return _engine_of(folder / STATE_FILE, Synchronous.FULL)
-
-
 @contextmanager
-def _engine_of(path: Path, synchronous: Synchronous) -> Iterator[Engine]:
-    engine = writing_engine(path, synchronous)
+def _opened(place: Place) -> Iterator[tuple[_Half, _Half]]:
+    """The state half and the history half of a store."""
+    if isinstance(place, URL):
+        engine = postgres.writing_engine(place, "versions")
+        mend = "Start PostgreSQL, or correct GPUWARDEN_DATABASE_URL; its user must own it."
+        name = name_of(place)
+        halves = _Half(engine, name, mend), _Half(engine, f"{name} (history)", mend)
+    else:
+        _make_folder(place)
+        mend = "Check its owner and free space, or restore it from a backup."
+        file, other = place / STATE_FILE, place / HISTORY_FILE
+        halves = (
+            _Half(writing_engine(file, Synchronous.FULL), str(file), mend),
+            _Half(writing_engine(other, Synchronous.NORMAL), str(other), mend),
+        )
     try:
-        yield engine
-    except DatabaseError as error:
-        raise StoreError(
-            f"cannot use {path}: {error.orig}",
-            "Check its owner and free space, or restore it from a backup.",
-        ) from error
+        yield halves
     finally:
-        engine.dispose()
+        for half in halves:
+            half.engine.dispose()
 
 
-def _revision_of(engine: Engine) -> str | None:
-    with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+def _revision_of(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
 
 
-def _prepare_history(path: Path) -> None:
-    with _engine_of(path, Synchronous.NORMAL) as engine, engine.begin() as connection:
-        found = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-        if found == 0:
-            HISTORY.create_all(connection)
-            connection.exec_driver_sql(f"PRAGMA user_version={HISTORY_VERSION}")
-        elif found != HISTORY_VERSION:
-            raise StoreError(
-                f"{path} has version {found}, this gpuwarden writes {HISTORY_VERSION}",
-                f"Move {path.name} away: agents feed again what it held.",
-            )
+def _history_version(connection: Connection) -> int | None:
+    """Version of the history half; None where it is fresh, or older than its own count."""
+    if not inspect(connection).has_table(history_version.name):
+        return None
+    return connection.execute(select(history_version.c.version)).scalar_one_or_none()
+
+
+def _make_history(connection: Connection) -> None:
+    # Every version so far only added tables: what is missing is made, what is there stays.
+    HISTORY.create_all(connection)
+    row = upsert(connection, history_version).values(id=1, version=HISTORY_VERSION)
+    changed = {"version": HISTORY_VERSION}
+    connection.execute(row.on_conflict_do_update(index_elements=["id"], set_=changed))
+
+
+def _history_refusal(name: str, found: int) -> StoreError:
+    if found < HISTORY_VERSION:
+        return StoreError(
+            f"{name} has version {found}, older than this gpuwarden's {HISTORY_VERSION}",
+            f"Stop every server, make a backup, then run `{MIGRATE_COMMAND}`.",
+        )
+    return StoreError(
+        f"{name} has version {found}, which this gpuwarden ({HISTORY_VERSION}) does not know: it "
+        "was written by a newer one",
+        INSTALL,
+    )

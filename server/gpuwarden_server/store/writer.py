@@ -1,4 +1,4 @@
-"""The one thread that writes a database file, with group commit."""
+"""The one thread that writes a database, with group commit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 import structlog
+from psycopg import Connection as PsycopgConnection
+from psycopg import Error as PsycopgError
+from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from gpuwarden_server.core.errors import ServerError
+from gpuwarden_server.store.words import driver_words
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -35,13 +39,13 @@ class _Job:
 
 
 class Writer:
-    """Runs functions in transactions of one file, in the order of `submit`, in its own thread.
+    """Runs functions in transactions of one database, in the order of `submit`, in its own thread.
 
     Functions that wait together share one commit: a group takes what is queued until the queue is
     empty or `window_s` has passed, so an idle writer commits at once and a busy one never holds an
     answer longer than the window and one commit. Each function runs in a savepoint of its own: one
     that raises undoes only itself, and its future carries the exception. A future is done only
-    after the commit (with synchronous FULL: after the sync).
+    after the commit (with synchronous FULL, and on PostgreSQL: after the sync).
     """
 
     def __init__(self, name: str, engine: Engine, window_s: float) -> None:
@@ -111,8 +115,8 @@ class Writer:
                 for job in self._group_of(first):
                     group.append(job)
                     self._write_one(connection, job, done)
-        except (SQLAlchemyError, SqliteError) as error:
-            reason = _reason(error)
+        except (SQLAlchemyError, SqliteError, PsycopgError) as error:
+            reason = driver_words(error)
             self._note_failure(reason)
             for job in group or [first]:
                 _fail(job.future, WriteFailed(f"{self._name}: {reason}"))
@@ -148,37 +152,46 @@ class Writer:
         try:
             with connection.begin_nested():
                 result = job.run(connection)
-        except OperationalError as error:  # disk full, I/O error: the file's fault, not the job's
-            first = _first_of(error)
-            self._note_failure(_reason(first))
-            _fail(job.future, WriteFailed(f"{self._name}: {_reason(first)}"))
+        except Exception as error:  # writer thread: whatever a job raises is its owner's
+            first = _fault_of_database(error)
+            if first is None:
+                _fail(job.future, error)
+                return
+            self._note_failure(driver_words(first))
+            _fail(job.future, WriteFailed(f"{self._name}: {driver_words(first)}"))
             if not _in_transaction(connection):
                 raise first from None  # a job that followed would commit by itself
-            return
-        except Exception as error:  # writer thread: whatever a job raises is its owner's
-            _fail(job.future, error)
             return
         done.append((job, result))
 
 
-def _first_of(error: OperationalError) -> OperationalError:
-    """What went wrong first: where SQLite rolled all back, the savepoint fails too and hides it."""
-    context = error.__context__
-    while context is not None:
-        error = context if isinstance(context, OperationalError) else error
-        context = context.__context__
-    return error
+def _fault_of_database(error: Exception) -> DBAPIError | None:
+    """What went wrong first where it is not the job's fault: disk full, I/O, connection lost.
+
+    Where the database rolled all back, the savepoint fails too and hides what came before.
+    """
+    first: DBAPIError | None = None
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OperationalError) or (
+            isinstance(seen, DBAPIError) and seen.connection_invalidated
+        ):
+            first = seen
+        seen = seen.__context__
+    return first
 
 
 def _in_transaction(connection: Connection) -> bool:
-    """Whether the group's transaction stands: a full disk may end it (lang_transaction.html)."""
+    """Whether the group's transaction stands.
+
+    A full disk may end SQLite's (lang_transaction.html); PostgreSQL's ends with its connection.
+    """
+    if connection.invalidated:
+        return False
     driver = connection.connection.driver_connection
+    if isinstance(driver, PsycopgConnection):
+        return bool(driver.info.transaction_status == TransactionStatus.INTRANS)
     return isinstance(driver, SqliteConnection) and driver.in_transaction
-
-
-def _reason(error: Exception) -> str:
-    """SQLite's own words: a statement's values may be secrets and are no matter of the caller's."""
-    return str(error.orig) if isinstance(error, DBAPIError) else str(error)
 
 
 def _fail(future: Future[Any], error: Exception) -> None:
