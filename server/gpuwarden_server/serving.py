@@ -12,9 +12,12 @@ from types import FrameType
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gpuwarden_server.config import Settings
-from gpuwarden_server.core.errors import StartError
+from gpuwarden_server.core.errors import ProblemError, StartError
+from gpuwarden_server.core.problems import PROBLEM_TYPE
+from gpuwarden_wire.codec import encode_json
 
 # Agents of a big fleet connect at once after a restart; the kernel caps this at somaxconn.
 BACKLOG = 4096
@@ -36,6 +39,25 @@ class _Server(uvicorn.Server):
         """Begin the shutdown."""
         self._on_stop()
         await super().shutdown(sockets)
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, which tells what it cannot parse like every other refusal."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, or a request line beyond 64 KiB, and close."""
+        problem = ProblemError(
+            400,
+            "not_http",
+            msg,
+            "Send HTTP/1.1 with a path and query below 64 KiB; POST takes long lists.",
+        )
+        body = encode_json(problem.problem())
+        self.transport.write(
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%b" % (PROBLEM_TYPE.encode(), len(body), body)
+        )
+        self.transport.close()
 
 
 def bind_socket(settings: Settings) -> socket.socket:
@@ -70,7 +92,7 @@ def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=_Protocol,
         ws="none",
         lifespan="on",
         backlog=BACKLOG,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -65,7 +67,7 @@ def test_a_repeat_gets_the_same_answer_and_does_nothing(server: Running) -> None
 def test_another_request_under_the_same_key_is_refused(server: Running) -> None:
     make_key(server, "reused", "a")
     answer = make_key(server, "reused", "b")
-    assert (answer.status_code, code_of(answer)) == (422, "idempotency_key_reused")
+    assert (answer.status_code, code_of(answer)) == (409, "idempotency_key_reused")
 
 
 def test_two_callers_may_choose_the_same_key(server: Running) -> None:
@@ -315,3 +317,29 @@ def test_every_refusal_is_a_problem(
     answer = server.admin.request(method, path, content=body.encode(), headers=headers)
     assert (answer.status_code, code_of(answer)) == (code, word)
     assert ("allow" in answer.headers) == (code == 405)
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/verdicts", "GET, HEAD, POST"),
+        ("/v1/keys/key-x", "DELETE"),
+        ("/v1/ingest", "POST"),
+        ("/", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_is_told_all_right_ones(server: Running, path: str, allowed: str) -> None:
+    answer = server.admin.options(path, headers={"Idempotency-Key": "whatever"})
+    assert (answer.status_code, code_of(answer)) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == allowed
+
+
+def test_what_is_no_http_is_refused_with_a_problem_too(server: Running) -> None:
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=10.0) as connection:
+        connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nno header\r\n\r\n")
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    problem = decode_problem(body)
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert problem is not None
+    assert (problem.status, problem.code) == (400, "not_http")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.config import JsonDict
 
 from gpuwarden_server.access.authorisation import RESOURCES, Caller
 from gpuwarden_server.access.domain import key_form
@@ -25,6 +26,14 @@ LONGEST_GRACE_S = 30 * 86_400.0
 _Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?][A-Za-z0-9._*?\[\]!-]{0,252}$")]
 
 
+_RESOURCE = Field(
+    pattern=r"^[a-z-]+:(read|write)$",
+    json_schema_extra={
+        "enum": [f"{name}:{access}" for name in sorted(RESOURCES) for access in ("read", "write")]
+    },
+)
+
+
 class ScopeBody(BaseModel):
     """What a key is narrowed to; an empty list does not narrow."""
 
@@ -39,7 +48,7 @@ class ScopeBody(BaseModel):
     pools: list[Annotated[str, Field(max_length=255)]] = Field(
         default=[], max_length=100, description="names of pools of the policy"
     )
-    resources: list[Annotated[str, Field(pattern=r"^[a-z-]+:(read|write)$")]] = Field(
+    resources: list[Annotated[str, _RESOURCE]] = Field(
         default=[],
         max_length=100,
         description="RESOURCE:read or :write, as paths name them",
@@ -59,10 +68,25 @@ class ScopeBody(BaseModel):
         return Scope(tuple(self.nodes), tuple(self.pools), tuple(self.resources))
 
 
+_BOUND: JsonDict = {
+    "if": {"properties": {"role": {"const": Role.AGENT.value}}},
+    "then": {
+        "required": ["node"],
+        "properties": {
+            "node": {"type": "string"},
+            "scope": {"properties": {"nodes": {"maxItems": 0}, "pools": {"maxItems": 0}}},
+        },
+    },
+    "else": {"properties": {"node": {"type": "null"}}},
+    "examples": [{"role": "agent", "node": "gpu-017", "name": ""}],
+}
+"""What JSON Schema says of it: a key of role agent, and no other, is bound to one node."""
+
+
 class KeyRequest(BaseModel):
     """A key to make."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_BOUND)
 
     role: Role
     node: str | None = Field(None, pattern=NODE_ID_PATTERN, description="for role agent")

@@ -10,7 +10,13 @@ from pydantic import BaseModel, Field
 
 from gpuwarden_server.api.readings import gpu_readings, node_number
 from gpuwarden_server.api.sources import ReadSources
-from gpuwarden_server.core.pages import LARGEST_PAGE, Cursor, decode_cursor, encode_cursor
+from gpuwarden_server.core.pages import (
+    LARGEST_PAGE,
+    Cursor,
+    CursorQuery,
+    decode_cursor,
+    encode_cursor,
+)
 from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
 from gpuwarden_verdict.entities import Contact, EntityRef
 from gpuwarden_verdict.policy.parse import pool_of
@@ -111,7 +117,7 @@ def nodes_router(sources: ReadSources) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["fleet"])
 
     @router.get("/nodes", summary="Nodes by name")
-    def list_nodes(cursor: str | None = None, limit: _Limit = 100) -> NodePage:
+    def list_nodes(cursor: CursorQuery = None, limit: _Limit = 100) -> NodePage:
         after = decode_cursor(cursor)
         nodes = [n for n in sources.directory.nodes() if after is None or n.node_id > after.id]
         page = nodes[:limit]
@@ -125,7 +131,7 @@ def nodes_router(sources: ReadSources) -> APIRouter:
         return node_view(sources, sources.node(node_id))
 
     @router.get("/gpus", summary="GPUs by node and slot, with their latest readings")
-    def list_gpus(cursor: str | None = None, limit: _Limit = 100) -> GpuPage:
+    def list_gpus(cursor: CursorQuery = None, limit: _Limit = 100) -> GpuPage:
         after = decode_cursor(cursor)
         gpus = [g for g in sources.directory.gpus() if after is None or _place(g) > after.id]
         page = gpus[:limit]

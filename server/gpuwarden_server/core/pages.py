@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+from fastapi import Query
 
 from gpuwarden_server.core.errors import ProblemError
 
 LARGEST_PAGE = 1000
+CURSOR_FORMAT = "gpuwarden-cursor"
 LARGEST_ROW = 2**63 - 1
 """SQLite's largest integer: no row is above it."""
 
@@ -21,6 +24,18 @@ class Cursor:
 
     at: float
     id: str
+
+
+CursorQuery = Annotated[
+    str | None,
+    Query(
+        description="next_cursor of the page before; none for the first page",
+        max_length=2_000,
+        # Opaque, but no free text: only what a page gave is one.
+        json_schema_extra={"format": CURSOR_FORMAT},
+    ),
+]
+"""Parameter type of every list that goes on by cursor; `decode_cursor` reads it."""
 
 
 def encode_cursor(cursor: Cursor) -> str:

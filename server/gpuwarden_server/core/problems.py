@@ -95,8 +95,6 @@ def _http_problem(request: Request, error: HTTPException) -> ProblemError:
     match error.status_code:
         case 404:
             return ProblemError(404, "not_found", f"nothing at {path}", "See /docs for the routes.")
-        case 405:
-            return ProblemError(405, "method_not_allowed", path, "See /docs for the methods.")
         case status:
             code = HTTPStatus(status).phrase.lower().replace(" ", "_")
             return ProblemError(status, code, str(error.detail))

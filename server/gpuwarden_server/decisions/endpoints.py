@@ -10,7 +10,13 @@ from fastapi import APIRouter, Query, Response
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.access.principals import Principal
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.core.pages import LARGEST_PAGE, Cursor, decode_cursor, encode_cursor
+from gpuwarden_server.core.pages import (
+    LARGEST_PAGE,
+    Cursor,
+    CursorQuery,
+    decode_cursor,
+    encode_cursor,
+)
 from gpuwarden_server.decisions import repository
 from gpuwarden_server.decisions.ports import Author, DecisionDesk, FeedSource
 from gpuwarden_server.decisions.repository import DecisionFilter
@@ -82,7 +88,7 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
     def list_decisions(
         phase: _Phase | None = None,
         node: Annotated[str | None, Query(description="only of this node")] = None,
-        cursor: str | None = None,
+        cursor: CursorQuery = None,
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
     ) -> DecisionPage:
         wanted = DecisionFilter(phase, node)

@@ -8,7 +8,13 @@ from fastapi import APIRouter, Query
 
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.core.pages import LARGEST_PAGE, Cursor, decode_cursor, encode_cursor
+from gpuwarden_server.core.pages import (
+    LARGEST_PAGE,
+    Cursor,
+    CursorQuery,
+    decode_cursor,
+    encode_cursor,
+)
 from gpuwarden_server.incidents import repository
 from gpuwarden_server.incidents.ports import IncidentDesk
 from gpuwarden_server.incidents.repository import IncidentFilter
@@ -34,7 +40,7 @@ def incidents_router(state: Database, desk: IncidentDesk) -> APIRouter:
     def list_incidents(
         phase: _Phase | None = None,
         node: Annotated[str | None, Query(description="only of this node")] = None,
-        cursor: str | None = None,
+        cursor: CursorQuery = None,
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
     ) -> IncidentPage:
         wanted = IncidentFilter(phase, node)

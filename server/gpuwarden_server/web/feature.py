@@ -15,6 +15,7 @@ from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.web.answers import Answers
 from gpuwarden_server.web.idempotency import IdempotencyBook
+from gpuwarden_server.web.methods import install_method_handler
 from gpuwarden_server.web.openapi import complete_document
 from gpuwarden_server.web.repeats import Repeats
 
@@ -44,6 +45,7 @@ class Web:
         """Put the layer around the routes of `app`, inside whatever is added after."""
         app.add_middleware(Repeats, book=self._book, ring=self._ring)
         app.add_middleware(Answers)  # around the other: a kept answer is not compressed
+        install_method_handler(app)
         complete_document(app)
 
     async def start(self) -> None:

@@ -68,8 +68,8 @@ class IdempotencyBook:
         """Take a request that is to be carried out; the answer where it was carried out before.
 
         Raises:
-            ProblemError: 422 another request had this key; 409 it is under way, or what became of
-                it cannot be told; 429 the caller has too many.
+            ProblemError: 409 another request had this key, or it is under way, or what became of it
+                cannot be told; 429 the caller has too many.
             WriteFailed: Nothing was begun.
         """
         place = (request.key_id, request.idempotency_key)
@@ -156,7 +156,6 @@ class IdempotencyBook:
                 "idempotency_key_reused",
                 "was used for another request",
                 "Make a new key for each request; repeat only the very same one under it.",
-                status=422,
             )
         if found.answer is None:
             raise self._refusal(
@@ -181,11 +180,9 @@ class IdempotencyBook:
             )
         return replace(answer, body=held[1])
 
-    def _refusal(
-        self, outcome: str, code: str, what: str, mend: str, *, status: int = 409
-    ) -> ProblemError:
+    def _refusal(self, outcome: str, code: str, what: str, mend: str) -> ProblemError:
         self._repeats.labels(outcome).inc()
-        return ProblemError(status, code, f"the request under this Idempotency-Key {what}", mend)
+        return ProblemError(409, code, f"the request under this Idempotency-Key {what}", mend)
 
     async def _write(self, run: Callable[[Connection], T]) -> T:
         return await asyncio.wrap_future(self._database.writer.submit(run))

@@ -62,7 +62,7 @@ _PROBLEMS: Mapping[str, tuple[str, str, str, str]] = MappingProxyType(
         "404": ("NotFound", "There is no such thing.", "Not found", "not_found"),
         "409": (
             "Conflict",
-            "It stands otherwise by now, or a request under the same idempotency key is under way.",
+            "It stands otherwise by now, or its idempotency key has been used for something else.",
             "In conflict with what is stored",
             "wrong_phase",
         ),
@@ -102,7 +102,7 @@ _IDEMPOTENCY_KEY: Json = {
     "name": HEADER,
     "in": "header",
     "description": "Chosen by the caller for this one request: a repeat under it within 24 h gets "
-    "the same answer and does nothing; another request under it is refused with 422.",
+    "the same answer and does nothing; another request under it is refused with 409.",
     "schema": {"type": "string", "pattern": KEY_PATTERN},
     "example": "0f8fad5b-d9cb-469f-a165-70867728950e",
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from starlette.datastructures import Headers
 
+from gpuwarden_server.access.authorisation import ROUTE_GRANTS
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.access.principals import Principal
 from gpuwarden_server.core.errors import ProblemError
@@ -15,6 +16,7 @@ from gpuwarden_server.store.problems import storage_problem
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.web.domain import KeptAnswer, KeptRequest
 from gpuwarden_server.web.idempotency import IdempotencyBook, fingerprint_of, kept_headers
+from gpuwarden_server.web.methods import METHODS
 from gpuwarden_wire.codec import decode_problem
 
 HEADER = "Idempotency-Key"
@@ -22,7 +24,7 @@ KEY_PATTERN = r"^[\x21-\x7e]{1,255}$"
 LARGEST_BODY_BYTES = 8 * 1024 * 1024
 _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-QUESTIONS = frozenset({("POST", "/v1/verdicts")})
+_QUESTIONS = frozenset(route for route, grant in ROUTE_GRANTS.items() if grant.reads)
 """Reads that carry a body: they change nothing, so a key means nothing there."""
 # Refused before anything ran: credentials, limits, timeouts, size.
 _UNTRIED = frozenset({401, 403, 408, 413, 429})
@@ -32,7 +34,7 @@ _UNKNOWN_CODES = frozenset({"storage_slow", "internal"})
 
 def takes_key(method: str, path: str) -> bool:
     """Whether a route, by its path or template, takes an idempotency key."""
-    return method in _WRITES and (method, path) not in QUESTIONS
+    return method in _WRITES and (method, path) not in _QUESTIONS
 
 
 class Repeats:
@@ -52,7 +54,7 @@ class Repeats:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI call."""
-        if scope["type"] != "http" or not takes_key(scope["method"], scope["path"]):
+        if scope["type"] != "http" or not _is_write(scope):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -124,6 +126,12 @@ class Repeats:
             await self._book.finish(request, answer)
         for message in messages:
             await send(message)
+
+
+def _is_write(scope: Scope) -> bool:
+    """Whether this is a write of a route that there is; the others answer 404 and 405."""
+    method, path = scope["method"], scope["path"]
+    return takes_key(method, path) and method in METHODS.of(path)
 
 
 def _answer_of(messages: list[Message]) -> KeptAnswer:
