@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gpuwarden_agent.exporters.gathering import Gatherer
+from gpuwarden_exporters.gathering import Gatherer
 from tests.builders.dcgm import DcgmGpu, dcgm_text
 
 ROUNDS = 7

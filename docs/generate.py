@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpuwarden_agent.config import setting_docs
-from gpuwarden_agent.exporters.dcgm import XID_NAMES
-from gpuwarden_agent.exporters.dcgm_fields import FIELDS
-from gpuwarden_agent.exporters.node import NODE_COLLECTORS
-from gpuwarden_agent.exporters.smi import (
+from gpuwarden_exporters.dcgm import XID_NAMES
+from gpuwarden_exporters.dcgm_fields import FIELDS
+from gpuwarden_exporters.node import NODE_COLLECTORS
+from gpuwarden_exporters.smi import (
     ALL_SMI,
     ALL_SMI_RULES,
     NVIDIA_SMI,

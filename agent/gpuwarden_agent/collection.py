@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from gpuwarden_agent.collectors.contract import Emit, Harvest, Rows
+from gpuwarden_agent.collectors.contract import Emit, Harvest
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
 from gpuwarden_agent.precedence import Precedence
 from gpuwarden_agent.sealing import Sealer
-from gpuwarden_agent.tables import TableMaker
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import Stale, Unavailable
+from gpuwarden_wire.readings import Rows, Stale, Unavailable
+from gpuwarden_wire.tables import TableMaker
 
 
 class Collection:

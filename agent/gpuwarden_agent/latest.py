@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuwarden_agent.collectors.contract import Harvest, Rows
+from gpuwarden_agent.collectors.contract import Harvest
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import Missing
+from gpuwarden_wire.readings import Missing, Rows
 
 
 @dataclass(frozen=True, slots=True)

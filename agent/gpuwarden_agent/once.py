@@ -17,11 +17,11 @@ from gpuwarden_agent.identity import read_boot_id
 from gpuwarden_agent.inventory import merge
 from gpuwarden_agent.precedence import SourceOrder, admit_all
 from gpuwarden_agent.sources.nvml import ProbeState
-from gpuwarden_agent.tables import flatten
 from gpuwarden_wire.events import Event
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 from gpuwarden_wire.registry import METRIC_BY_NAME
+from gpuwarden_wire.tables import flatten
 from gpuwarden_wire.version import __version__
 
 _LOG_PATIENCE_S = 10.0

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gpuwarden_agent.collectors.contract import Rows
 from gpuwarden_agent.collectors.exporter_names import is_exporter
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import Reading
+from gpuwarden_wire.readings import Reading, Rows
 
 Kinds = Mapping[EntityKind, Rows]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -37,6 +38,11 @@ class Stale:
 
 Missing = NotSupported | Unavailable | Stale
 Reading = float | Missing
+
+Rows = Mapping[str, Mapping[str, Reading]]
+"""Readings by entity key ("" for the node itself), then by metric name.
+
+A metric absent from a row is not supported."""
 
 
 def is_number(reading: Reading) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwarden_agent.exporters.dcgm import XID_NAMES
-from gpuwarden_agent.exporters.dcgm_fields import FIELDS
+from gpuwarden_exporters.dcgm import XID_NAMES
+from gpuwarden_exporters.dcgm_fields import FIELDS
 from gpuwarden_wire.registry import METRIC_BY_NAME, METRICS
 
 CSV = Path(__file__).resolve().parents[2] / "deploy" / "dcgm-exporter" / "gpuwarden.csv"

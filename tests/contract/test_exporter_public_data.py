@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwarden_agent.exporters.gathering import Gathered, Gatherer
 from gpuwarden_agent.sources.smi_query import parse_fields, parse_query
+from gpuwarden_exporters.gathering import Gathered, Gatherer
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading
 from gpuwarden_wire.registry import METRIC_BY_NAME

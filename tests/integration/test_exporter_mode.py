@@ -15,9 +15,9 @@ from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import CollectorError, Harvest
 from gpuwarden_agent.collectors.exporter import ExporterCollector, build_exporters
 from gpuwarden_agent.config import AgentSettings, load_settings
-from gpuwarden_agent.exporters.memory import FROZEN_AFTER_S
 from gpuwarden_agent.once import collect_once
 from gpuwarden_agent.spool.spool import Spool
+from gpuwarden_exporters.memory import FROZEN_AFTER_S
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading, Stale, Unavailable

@@ -9,10 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from gpuwarden_wire.events import Event, Inventory
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import Reading
-
-Rows = Mapping[str, Mapping[str, Reading]]
-"""Readings by entity key, then by metric name. A metric absent from a row is not supported."""
+from gpuwarden_wire.readings import Rows
 
 Emit = Callable[[Sequence[Event]], None]
 """Hands events over: they are on disk in the spool when it returns, and are flushed at once."""

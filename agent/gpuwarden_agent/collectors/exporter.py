@@ -16,18 +16,17 @@ from gpuwarden_agent.collectors.contract import (
     CollectorError,
     Conditions,
     Harvest,
-    Rows,
 )
 from gpuwarden_agent.collectors.exporter_gpus import ExporterGpus
 from gpuwarden_agent.collectors.exporter_names import exporter_names
 from gpuwarden_agent.collectors.exporter_xids import ExporterXids
 from gpuwarden_agent.config import AgentSettings, ConfigError
-from gpuwarden_agent.exporters.gathering import ExporterKind, Gathered, Gatherer
 from gpuwarden_agent.sources.http_scrape import Endpoint, ScrapeFailed, Scraper
 from gpuwarden_agent.transport.key import KeySource, KeyUnavailable
 from gpuwarden_agent.transport.tls import TlsSource, TlsUnusable
+from gpuwarden_exporters.gathering import ExporterKind, Gathered, Gatherer
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import Reading, Stale
+from gpuwarden_wire.readings import Reading, Rows
 
 _ROOM_S = 1.0
 """Beyond the deadline of the exchange: for parsing, and for the host's name to be looked up."""
@@ -102,7 +101,9 @@ class ExporterCollector:
             node_row, inventory = self._parts.gpus.take(gathered.gpus)
             rows[EntityKind.NODE] = _with_node_row(rows.get(EntityKind.NODE, {}), node_row)
         if EntityKind.GPU in rows:
-            rows[EntityKind.GPU] = self._without_frozen(rows[EntityKind.GPU])
+            rows[EntityKind.GPU] = self._parts.gatherer.without_frozen(
+                rows[EntityKind.GPU], self._clock()
+            )
         events = self._parts.xids.take(gathered, now)
         return Harvest(rows=rows, events=events, inventory=inventory)
 
@@ -149,20 +150,6 @@ class ExporterCollector:
             )
         else:
             self._parts.conditions.fine(source)
-
-    def _without_frozen(self, rows: Rows) -> Rows:
-        clock = self._clock()
-        frozen = {uuid: self._parts.gatherer.frozen_for_s(uuid, clock) for uuid in rows}
-        return {
-            uuid: _stale(row, frozen[uuid]) if frozen[uuid] else row for uuid, row in rows.items()
-        }
-
-
-def _stale(row: Mapping[str, Reading], age_s: float) -> Mapping[str, Reading]:
-    return {
-        metric: Stale(round(age_s, 3)) if isinstance(reading, float | int) else reading
-        for metric, reading in row.items()
-    }
 
 
 def _with_node_row(rows: Rows, added: Mapping[str, Reading]) -> Rows:

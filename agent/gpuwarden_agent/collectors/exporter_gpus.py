@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from gpuwarden_agent.collectors.context import CollectorContext
-from gpuwarden_agent.exporters.rules import GpuFacts
 from gpuwarden_agent.sources.nvidia_proc import read_gpu_addresses
 from gpuwarden_agent.sources.nvml_ledger import LedgerFile
 from gpuwarden_agent.sources.nvml_pci import PciBus
 from gpuwarden_agent.sources.pci_rails import PciRails
+from gpuwarden_exporters.rules import GpuFacts
 from gpuwarden_wire.events import GpuIdentity, Inventory
 from gpuwarden_wire.readings import Reading, Unavailable
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from gpuwarden_agent.collectors.context import CollectorContext, KnownXids
 from gpuwarden_agent.collectors.nvml import boot_micros
-from gpuwarden_agent.exporters.gathering import Gathered
-from gpuwarden_agent.exporters.rules import GpuFacts
-from gpuwarden_agent.exporters.xids import XidNews, XidWatch
+from gpuwarden_exporters.gathering import Gathered
+from gpuwarden_exporters.rules import GpuFacts
+from gpuwarden_exporters.xids import XidNews, XidWatch
 from gpuwarden_kernel_log import xid_entry
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind

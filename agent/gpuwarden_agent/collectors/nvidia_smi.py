@@ -12,11 +12,11 @@ from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, CollectorError, Harvest
 from gpuwarden_agent.collectors.exporter_gpus import ExporterGpus
 from gpuwarden_agent.collectors.exporter_names import NVIDIA_SMI
-from gpuwarden_agent.exporters.identity import gpu_facts, gpu_uuid_of
-from gpuwarden_agent.exporters.memory import SeriesMemory
-from gpuwarden_agent.exporters.rules import GpuFacts
 from gpuwarden_agent.sources.smi_process import SmiFailed, SmiRunner
 from gpuwarden_agent.sources.smi_query import SmiGpu, parse_fields, parse_query
+from gpuwarden_exporters.identity import gpu_facts, gpu_uuid_of
+from gpuwarden_exporters.memory import SeriesMemory
+from gpuwarden_exporters.rules import GpuFacts
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading
 

@@ -17,9 +17,9 @@ from gpuwarden_agent.doctor.finding import Finding, Level
 from gpuwarden_agent.maintenance import AgentNote
 from gpuwarden_agent.once import Visit, collect_once
 from gpuwarden_agent.sources.kernel_files import read_text
-from gpuwarden_agent.tables import flatten
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported
+from gpuwarden_wire.tables import flatten
 
 _AREA = "collectors"
 _VITAL = frozenset({"nvml", "kernel_log"})

@@ -10,12 +10,12 @@ from gpuwarden_agent.inventory import InventoryKeeper, merge
 from gpuwarden_agent.latest import LatestReadings
 from gpuwarden_agent.precedence import Precedence, SourceOrder
 from gpuwarden_agent.sealing import Sealer
-from gpuwarden_agent.tables import TableMaker, schema_of
 from gpuwarden_wire.batches import MissingKind, Table
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.metrics import EntityKind, Storage
 from gpuwarden_wire.readings import Unavailable
 from gpuwarden_wire.schema import Schema
+from gpuwarden_wire.tables import TableMaker, schema_of
 from tests.builders.agent import BOOT, event
 from tests.fakes.waiting import wait_for
 

@@ -7,10 +7,10 @@ import pytest
 
 from gpuwarden_agent.collectors.contract import CollectorError, Harvest
 from gpuwarden_agent.harvest_check import sound
-from gpuwarden_agent.tables import TableMaker
 from gpuwarden_wire.events import Inventory
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
+from gpuwarden_wire.tables import TableMaker
 from tests.builders.agent import event
 
 NODE, GPU = EntityKind.NODE, EntityKind.GPU

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import isfinite
 from types import MappingProxyType
 
-from gpuwarden_agent.exporters.dcgm_fields import FIELDS
-from gpuwarden_agent.exporters.identity import gpu_facts, gpu_uuid_of
-from gpuwarden_agent.exporters.rules import (
+from gpuwarden_exporters.dcgm_fields import FIELDS
+from gpuwarden_exporters.identity import gpu_facts, gpu_uuid_of
+from gpuwarden_exporters.rules import (
     NOTHING,
     GpuFacts,
     Meaning,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gpuwarden_agent.exporters.rules import Level, Rule, Scale, worst
+from gpuwarden_exporters.rules import Level, Rule, Scale, worst
 from gpuwarden_wire.readings import NotSupported, Reading
 
 _MEBI = 1024.0 * 1024.0

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from gpuwarden_agent.exporters.rules import (
+from gpuwarden_exporters.rules import (
     INCOMPLETE,
     NOTHING,
     Meaning,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwarden_agent.exporters.dcgm_fields import FIELDS
-from gpuwarden_agent.exporters.gathering import ExporterKind, Gathered, Gatherer
-from gpuwarden_agent.exporters.memory import FORGET_AFTER_S, FROZEN_AFTER_S
-from gpuwarden_agent.exporters.rules import XidForm
+from gpuwarden_exporters.dcgm_fields import FIELDS
+from gpuwarden_exporters.gathering import ExporterKind, Gathered, Gatherer
+from gpuwarden_exporters.memory import FORGET_AFTER_S, FROZEN_AFTER_S
+from gpuwarden_exporters.rules import XidForm
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
+from gpuwarden_wire.readings import NotSupported, Reading, Rows, Stale, Unavailable
 from tests.builders.dcgm import OTHER_UUID, RENAMED, UUID, DcgmGpu, dcgm_text
 
 NUMBERS: dict[str, float | str] = {
@@ -252,10 +252,14 @@ def test_an_exporter_whose_energy_counter_stands_still_repeats_itself() -> None:
     gatherer = Gatherer()
     for clock in (0.0, FROZEN_AFTER_S - 1, FROZEN_AFTER_S):
         gatherer.take(line("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 5000), clock)
-    assert gatherer.frozen_for_s(UUID, FROZEN_AFTER_S - 1) == 0
-    assert gatherer.frozen_for_s(UUID, FROZEN_AFTER_S) == FROZEN_AFTER_S
+    rows: Rows = {UUID: {"gpu_energy_joules_total": 5.0, "gpu_power_watts": Unavailable("x")}}
+    assert gatherer.without_frozen(rows, FROZEN_AFTER_S - 1) == rows
+    assert gatherer.without_frozen(rows, FROZEN_AFTER_S)[UUID] == {
+        "gpu_energy_joules_total": Stale(FROZEN_AFTER_S),
+        "gpu_power_watts": Unavailable("x"),
+    }
     gatherer.take(line("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 5001), FROZEN_AFTER_S + 1)
-    assert gatherer.frozen_for_s(UUID, FROZEN_AFTER_S + 2) == 0
+    assert gatherer.without_frozen(rows, FROZEN_AFTER_S + 2) == rows
 
 
 def test_a_kind_that_was_asked_for_leaves_other_series_alone() -> None:

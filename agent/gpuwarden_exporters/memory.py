@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from gpuwarden_agent.exporters.rules import Parts, Rows
+from gpuwarden_exporters.rules import Parts
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
+from gpuwarden_wire.readings import NotSupported, Reading, Rows, Unavailable
 
 _Key = tuple[EntityKind, str]
 

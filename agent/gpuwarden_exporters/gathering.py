@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from gpuwarden_agent.exporters.dcgm import dcgm_meaning
-from gpuwarden_agent.exporters.exposition import (
+from gpuwarden_exporters.dcgm import dcgm_meaning
+from gpuwarden_exporters.exposition import (
     parse_series,
     parse_value,
     sample_lines,
     split_sample,
 )
-from gpuwarden_agent.exporters.memory import SeriesMemory
-from gpuwarden_agent.exporters.node import NODE, node_meaning
-from gpuwarden_agent.exporters.rules import (
+from gpuwarden_exporters.memory import SeriesMemory
+from gpuwarden_exporters.node import NODE, node_meaning
+from gpuwarden_exporters.rules import (
     NOTHING,
     GpuFacts,
     Level,
     Meaning,
     Parts,
-    Rows,
     Rule,
     Scale,
     Target,
     XidSeries,
 )
-from gpuwarden_agent.exporters.share import ShareScale
-from gpuwarden_agent.exporters.smi import (
+from gpuwarden_exporters.share import ShareScale
+from gpuwarden_exporters.smi import (
     ALL_SMI,
     NVIDIA_SMI,
     all_smi_meaning,
     nvidia_smi_meaning,
 )
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.readings import Reading, Unavailable
+from gpuwarden_wire.readings import Reading, Rows, Stale, Unavailable
 
 _SPARE_PLANS = 256
 """Series remembered beyond twice those of one text: labels of pods and jobs come and go."""
@@ -107,6 +106,16 @@ class Gathered:
         self.first_duplicate = self.first_duplicate or series[:120]
 
 
+def meaning_of(
+    name: str, labels: dict[str, str], kind: ExporterKind = ExporterKind.AUTO
+) -> Meaning:
+    """What a series means; NOTHING where we do not know it or its exporter is of another kind."""
+    for prefix, (made_by, read) in _MEANINGS.items():
+        if name.startswith(prefix) and kind in (ExporterKind.AUTO, made_by):
+            return read(name, labels)
+    return NOTHING
+
+
 _Cells = dict[tuple[EntityKind, str], dict[str, dict[int, tuple[Rule, dict[str, Reading]]]]]
 
 
@@ -132,22 +141,40 @@ class Gatherer:
             text: In Prometheus' text format; each line that is none costs itself only.
             clock: Monotonic seconds.
         """
-        gathered, cells = Gathered(), _Cells()
-        failed: set[str] = set()
-        taken: set[str] = set()
+        gathered = Gathered()
+        taken: dict[str, tuple[Meaning, float]] = {}
         for series, meaning, value in self._samples(text, gathered):
             if series in taken:
                 gathered.note_duplicate(series)
-                continue
-            taken.add(series)
+            else:
+                taken[series] = (meaning, value)
+        return self._look(taken.values(), gathered, clock)
+
+    def look(self, samples: Iterable[tuple[Meaning, float]], clock: float) -> Gathered:
+        """Take one look at samples that somebody else has parsed; each series once.
+
+        Args:
+            samples: What each series means (`meaning_of`), and its number.
+            clock: Seconds that only rise.
+        """
+        return self._look(samples, Gathered(), clock)
+
+    def without_frozen(self, rows: Rows, clock: float) -> Rows:
+        """Rows of GPUs: where the exporter repeats itself about one, its numbers are stale."""
+        frozen = {uuid: self._memory.frozen_for_s(uuid, clock) for uuid in rows}
+        return {
+            uuid: _stale(row, frozen[uuid]) if frozen[uuid] else row for uuid, row in rows.items()
+        }
+
+    def _look(
+        self, samples: Iterable[tuple[Meaning, float]], gathered: Gathered, clock: float
+    ) -> Gathered:
+        cells, failed = _Cells(), set[str]()
+        for meaning, value in samples:
             self._note(meaning, value, gathered, cells, failed)
-        gathered.known = len(taken)
+            gathered.known += 1
         gathered.rows = self._memory.complete(self._rows(cells), failed, clock)
         return gathered
-
-    def frozen_for_s(self, gpu_uuid: str, clock: float) -> float:
-        """Seconds for which the exporter repeats itself about a GPU; 0 where it does not."""
-        return self._memory.frozen_for_s(gpu_uuid, clock)
 
     def _samples(self, text: str, gathered: Gathered) -> Iterator[tuple[str, Meaning, float]]:
         if len(self._plan) > self._most_planned:
@@ -187,14 +214,8 @@ class Gatherer:
             parsed = parse_series(series)
             if parsed is None or parse_value(written) is None:
                 return None
-            meaning = self._plan[series] = self._meaning_of(*parsed)
+            meaning = self._plan[series] = meaning_of(*parsed, self._kind)
         return series, written, meaning
-
-    def _meaning_of(self, name: str, labels: dict[str, str]) -> Meaning:
-        for prefix, (kind, meaning_of) in _MEANINGS.items():
-            if name.startswith(prefix) and self._kind in (ExporterKind.AUTO, kind):
-                return meaning_of(name, labels)
-        return NOTHING
 
     def _note(
         self,
@@ -265,3 +286,10 @@ class Gatherer:
                 return reading
             reason = reason or reading
         return reason or _ONLY_OF_INSTANCES
+
+
+def _stale(row: Mapping[str, Reading], age_s: float) -> Mapping[str, Reading]:
+    return {
+        metric: Stale(round(age_s, 3)) if isinstance(reading, float | int) else reading
+        for metric, reading in row.items()
+    }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 
-from gpuwarden_agent.collectors.contract import Rows
 from gpuwarden_wire.batches import Table, pack_table
 from gpuwarden_wire.metrics import EntityKind, MetricKind, Storage
-from gpuwarden_wire.readings import NotSupported, Reading
+from gpuwarden_wire.readings import NotSupported, Reading, Rows
 from gpuwarden_wire.registry import METRIC_BY_NAME, METRICS
 from gpuwarden_wire.schema import Column, Schema
 
@@ -97,6 +97,11 @@ def flatten(rows: Mapping[EntityKind, Rows]) -> Iterator[tuple[EntityKind, str, 
 
 def schema_of(kind: EntityKind, names: Iterable[str]) -> Schema:
     """Columns in the registry's order, f32 before counters; metrics of our own invention last."""
+    return _schema_of(kind, frozenset(names))
+
+
+@lru_cache(maxsize=1024)  # a server makes the same one for each of many nodes
+def _schema_of(kind: EntityKind, names: frozenset[str]) -> Schema:
     ordered = sorted(names, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     columns = sorted(map(_column, ordered), key=lambda column: column.storage is Storage.COUNTER)
     return Schema(kind, tuple(columns))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from gpuwarden_agent.exporters.rules import XidForm, XidSeries
+from gpuwarden_exporters.rules import XidForm, XidSeries
 
 _LARGEST_CODE = 1_000_000
 

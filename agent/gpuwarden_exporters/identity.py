@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpuwarden_agent.exporters.rules import GpuFacts
+from gpuwarden_exporters.rules import GpuFacts
 from gpuwarden_kernel_log.pci import canonical_pci
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

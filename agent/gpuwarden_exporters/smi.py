@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gpuwarden_agent.exporters.identity import gpu_facts, gpu_uuid_of
-from gpuwarden_agent.exporters.rules import NOTHING, Meaning, Rule, Target, XidForm, XidSeries
+from gpuwarden_exporters.identity import gpu_facts, gpu_uuid_of
+from gpuwarden_exporters.rules import NOTHING, Meaning, Rule, Target, XidForm, XidSeries
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.registry import METRIC_BY_NAME
 

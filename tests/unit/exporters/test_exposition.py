@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gpuwarden_agent.exporters.exposition import (
+from gpuwarden_exporters.exposition import (
     LONGEST_LINE,
     parse_series,
     parse_value,

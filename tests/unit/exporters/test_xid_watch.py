@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwarden_agent.exporters.rules import XidForm, XidSeries
-from gpuwarden_agent.exporters.xids import XidNews, XidWatch
+from gpuwarden_exporters.rules import XidForm, XidSeries
+from gpuwarden_exporters.xids import XidNews, XidWatch
 
 GPU, OTHER = "GPU-a", "GPU-b"
 Looks = list[tuple[XidSeries, float]]

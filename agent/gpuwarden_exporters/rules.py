@@ -11,9 +11,6 @@ from gpuwarden_wire.metrics import EntityKind, MetricKind
 from gpuwarden_wire.readings import Missing, Reading, Unavailable
 from gpuwarden_wire.registry import METRIC_BY_NAME
 
-Rows = Mapping[str, Mapping[str, Reading]]
-"""Readings by entity key, then by metric name, as collectors give them."""
-
 Parts = Mapping[str, Reading]
 """Readings of the series that make up one metric, by the name of the part."""
 

@@ -1,1 +1,0 @@
-"""What other exporters on the node say, as readings of ours: pure, text and tables only."""

@@ -1,0 +1,1 @@
+"""What other exporters say, as readings of ours: pure, text and tables only."""
