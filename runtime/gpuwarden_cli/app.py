@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuwarden_cli.commands import (
+    config,
     decisions,
     entities,
     exclusions,
@@ -66,7 +67,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, inject):
         part.register(app)
-    for part in (learning, kernel_log):
+    for part in (learning, kernel_log, config):
         part.register(app)
     return app
 

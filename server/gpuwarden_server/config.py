@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -112,6 +114,30 @@ class Settings(BaseSettings):
         """
         url = self.database_url.get_secret_value() if self.database_url else None
         return place_of(self.state_folder, url)
+
+
+# What the other programs read (runtime, command line, demo), by name or by prefix.
+_OTHERS = ("URL", "KEY", "KEY_FILE", "CA_FILE", "VERDICT_FILE", "CACHE_FOLDER", "PUBLIC_DATA")
+_OTHER_PREFIX = "GPUWARDEN_AGENT_"
+
+
+def unknown_variables() -> dict[str, str]:
+    """Variables of the environment that look like ours and that nothing reads.
+
+    Returns:
+        By variable, the name that was probably meant, "" where none is near.
+    """
+    names = [name.upper() for name in Settings.model_fields]
+    known = {f"GPUWARDEN_{name}" for name in (*names, *_OTHERS)}
+    strange = [
+        name
+        for name in os.environ
+        if name.startswith("GPUWARDEN_")
+        and name not in known
+        and not name.startswith(_OTHER_PREFIX)
+    ]
+    near = {name: difflib.get_close_matches(name, known, n=1) for name in sorted(strange)}
+    return {name: found[0] if found else "" for name, found in near.items()}
 
 
 def load_settings() -> Settings:

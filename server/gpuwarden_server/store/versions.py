@@ -116,6 +116,26 @@ def migrate_store(place: Place, migrations: Path | None = None) -> None:
             _make_history(connection)
 
 
+def describe_store(place: Path | URL, migrations: Path | None = None) -> str:
+    """What stands in a store, without making anything.
+
+    Args:
+        place: State folder, or PostgreSQL database.
+        migrations: Folder of migrations, None for the shipped one.
+
+    Raises:
+        StoreError: It cannot be used by this version; names the mend.
+    """
+    if isinstance(place, Path) and not (place / STATE_FILE).exists():
+        return f"{place} holds no store yet: the first start makes one"
+    script = _Script(migrations)
+    with _opened(place) as (state, _), state.transaction() as connection:
+        found = _revision_of(connection)
+        if found is not None and found != script.head:
+            raise script.refusal(state.name, found)
+    return f"{state.name} has schema version {found or 'none: the first start makes the tables'}"
+
+
 def migrations_folder() -> Path:
     """Where the migrations are: beside the code when installed, in the checkout else.
 

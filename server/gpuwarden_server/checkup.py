@@ -1,0 +1,103 @@
+"""Looks at everything that a start would read, and starts nothing: `gpuwarden config check`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpuwarden_server.config import Settings, load_settings, unknown_variables
+from gpuwarden_server.core.errors import StartError
+from gpuwarden_server.decisions.policy import load_policy
+from gpuwarden_server.learning.models import load_model
+from gpuwarden_server.serving import bind_socket
+from gpuwarden_server.store.versions import describe_store
+
+
+class Outcome(StrEnum):
+    """What a look found."""
+
+    GOOD = "good"
+    NOTE = "note"  # the server starts, with less than it could
+    WRONG = "wrong"  # the server would not start
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One thing that was looked at.
+
+    Attributes:
+        part: What it is.
+        outcome: How it is.
+        says: In a sentence, with the mend where there is one.
+    """
+
+    part: str
+    outcome: Outcome
+    says: str
+
+
+def check_config() -> list[Look]:
+    """Look at the settings, then at each file and service that they name."""
+    looks = list(_names())
+    try:
+        settings = load_settings()
+    except StartError as error:
+        return [Look("settings", Outcome.WRONG, str(error)), *looks]
+    looks.insert(0, Look("settings", Outcome.GOOD, "every variable is valid"))
+    return [*looks, *(_look(part, run, settings) for part, run in _PARTS)]
+
+
+def _names() -> Iterator[Look]:
+    for name, meant in unknown_variables().items():
+        hint = f"; {meant} was probably meant" if meant else ""
+        yield Look("settings", Outcome.NOTE, f"nothing reads {name}{hint}")
+
+
+def _look(part: str, run: Callable[[Settings], str], settings: Settings) -> Look:
+    try:
+        return Look(part, Outcome.GOOD, run(settings))
+    except StartError as error:
+        return Look(part, Outcome.WRONG, str(error))
+    except _Less as less:
+        return Look(part, Outcome.NOTE, str(less))
+
+
+class _Less(Exception):
+    """The server works without it."""
+
+
+def _policy(settings: Settings) -> str:
+    mode = settings.mode if "mode" in settings.model_fields_set else None
+    document = load_policy(settings.policy_file, mode)
+    pools = ", ".join(f"{pool.name} ({pool.mode})" for pool in document.pools)
+    return f"{settings.policy_file or 'no file'}: pools {pools}"
+
+
+def _model(settings: Settings) -> str:
+    loaded = load_model(settings.model_folder)
+    if loaded.model is None:
+        raise _Less(f"rules judge alone: {loaded.trouble}")
+    return f"version {loaded.model.version}"
+
+
+def _store(settings: Settings) -> str:
+    return describe_store(settings.store_place)
+
+
+def _address(settings: Settings) -> str:
+    told = f"{settings.host}:{settings.port}"
+    try:
+        bind_socket(settings).close()
+    except StartError as error:
+        # The server that is to be configured anew may well be running.
+        raise _Less(str(error)) from error
+    return f"{told} is free"
+
+
+_PARTS: tuple[tuple[str, Callable[[Settings], str]], ...] = (
+    ("policy", _policy),
+    ("model", _model),
+    ("store", _store),
+    ("address", _address),
+)
