@@ -35,10 +35,8 @@ from gpuwarden_server.decisions.endpoints import (
 )
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.decisions.policy import load_policy
-from gpuwarden_server.decisions.stream import ExclusionStream
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.front import (
-    EXCLUSION_STREAM,
     INGEST,
     RAW_ROUTES,
     Front,
@@ -58,6 +56,7 @@ from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
+from gpuwarden_server.judging.streams import make_streams, stream_handlers
 from gpuwarden_server.learning.models import load_model
 from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.serving import bind_socket, make_server, serve
@@ -67,6 +66,8 @@ from gpuwarden_server.store.heartbeat import beat
 from gpuwarden_server.store.problems import install_storage_handlers
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_server.streams.feature import FactStreams
+from gpuwarden_server.streams.meters import StreamMeters
 from gpuwarden_server.web.feature import Web
 from gpuwarden_server.webhooks.feature import Webhooks, make_webhooks
 from gpuwarden_verdict.policy.document import PolicyDocument
@@ -177,10 +178,10 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     service = _ingest(base, book, meters, side.judging, side.judging.board)
     handlers: dict[RawRoute, RawHandler] = {
         INGEST: IngestHandler(base.ring, service, meters),
-        EXCLUSION_STREAM: ExclusionStream(side.hub, base.ring),
+        **stream_handlers(base.ring, side.hub, side.streams, side.policy),
     }
     web = Web(base.ring, base.store.state, base.clock, base.meters.registry)
-    parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging, web]
+    parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging, side.streams, web]
     if side.webhooks is not None:
         parts.append(side.webhooks)
     app = _assemble(base, _routers(base, side), parts)
@@ -256,6 +257,7 @@ class _VerdictSide:
     Attributes:
         judging: The judge.
         hub: Readers of the exclusion feed.
+        streams: Readers of incidents and states.
         webhooks: Delivery of facts, None where no endpoint is set.
         scorer: The learnt score.
         policy: Rules.
@@ -263,6 +265,7 @@ class _VerdictSide:
 
     judging: Judging
     hub: FeedHub
+    streams: FactStreams
     webhooks: Webhooks | None
     scorer: Scorer
     policy: PolicyDocument
@@ -282,7 +285,9 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
         base.clock,
         registry,
     )
-    hub = FeedHub(registry)
+    stream_meters = StreamMeters(registry)
+    hub = FeedHub(stream_meters)
+    streams = make_streams(base.store.state, stream_meters, base.stopping)
     scorer = Scorer(load_model(settings.model_folder), registry)
     judging = Judging(
         JudgingParts(
@@ -294,6 +299,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             clock=base.clock,
             policy=policy,
             hub=hub,
+            moved=streams.wake,
             risks=scorer,
             facts=webhooks.outbox if webhooks is not None else None,
             registry=registry,
@@ -306,7 +312,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     base.board.add_note("model", lambda: scorer.trouble or None)
     if webhooks is not None:
         base.board.add_probe("webhooks", webhooks.probe)
-    return _VerdictSide(judging, hub, webhooks, scorer, policy)
+    return _VerdictSide(judging, hub, streams, webhooks, scorer, policy)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:

@@ -27,6 +27,8 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEAD_ONLY = "gpuwarden.head_only"
 """Key of the scope of a GET that came as HEAD: a stream ends with its head."""
+ABORT = "gpuwarden.abort"
+"""Key of the scope: a function that drops the connection at once, unsent bytes included."""
 
 
 class RawHandler(Protocol):
@@ -85,6 +87,63 @@ INGEST = RawRoute(
         },
     },
 )
+_NARROWED: tuple[Mapping[str, Any], ...] = (
+    {
+        "name": "node",
+        "in": "query",
+        "description": "Only what is about these nodes; repeatable.",
+        "schema": {"type": "array", "items": {"type": "string"}},
+        "example": ["gpu-017"],
+    },
+    {
+        "name": "pool",
+        "in": "query",
+        "description": "Only what is about nodes of these pools, or of the nodes named; "
+        "repeatable.",
+        "schema": {"type": "array", "items": {"type": "string"}},
+        "example": ["default"],
+    },
+)
+
+
+def _stream(path: str, operation: str, summary: str, events: str) -> RawRoute:
+    """A stream of stored facts: /v1/TAG/stream."""
+    resume = {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "description": "FEED_ID:ROW of the last event that the reader has.",
+        "schema": {"type": "string"},
+        "example": "0f4ea1d0c1b29d2c6f0a5a0e4a528a51:4711",
+    }
+    answer = {
+        "description": f"Events {events}; docs/streams.md has their forms.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+    return RawRoute(
+        "GET",
+        path,
+        {
+            "operationId": operation,
+            "summary": summary,
+            "tags": [path.split("/")[2]],
+            "parameters": [resume, *(dict(one) for one in _NARROWED)],
+            "responses": {"200": answer},
+        },
+    )
+
+
+INCIDENT_STREAM = _stream(
+    "/v1/incidents/stream",
+    "follow_incidents",
+    "Moves of incidents as server-sent events, resumable",
+    "`incident` and `position`",
+)
+STATE_STREAM = _stream(
+    "/v1/states/stream",
+    "follow_states",
+    "Changes of entities' states as server-sent events, resumable",
+    "`entity_state` and `position`",
+)
 EXCLUSION_STREAM = RawRoute(
     "GET",
     "/v1/exclusions/stream",
@@ -110,7 +169,7 @@ EXCLUSION_STREAM = RawRoute(
     },
 )
 
-RAW_ROUTES = (INGEST, EXCLUSION_STREAM)
+RAW_ROUTES = (INGEST, EXCLUSION_STREAM, INCIDENT_STREAM, STATE_STREAM)
 
 
 class Front:

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.errors import ProblemError, StartError
 from gpuwarden_server.core.problems import PROBLEM_TYPE
+from gpuwarden_server.front import ABORT
 from gpuwarden_wire.codec import encode_json
 
 # Agents of a big fleet connect at once after a restart; the kernel caps this at somaxconn.
@@ -42,7 +43,17 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, which tells what it cannot parse like every other refusal."""
+    """uvicorn's protocol, which tells what it cannot parse like every other refusal.
+
+    Handlers may drop a connection whose peer does not read.
+    """
+
+    def on_message_begin(self) -> None:
+        """Make the scope of a request."""
+        super().on_message_begin()
+        # Not in ASGI: a response that is left without its end is closed politely, which waits for
+        # the peer to read what lies in the buffer.
+        self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]  # ours
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, or a request line beyond 64 KiB, and close."""

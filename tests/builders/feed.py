@@ -119,6 +119,8 @@ class FeedReader:
                 elif line:
                     name, _, value = line.partition(": ")
                     lines[name] = value
+                elif lines.keys() == {"id"}:
+                    lines = {}  # a position alone is no event
                 elif lines:
                     body = json.loads(lines["data"])
                     self.told.append(Told(time.monotonic(), lines["id"], lines["event"], body))
@@ -130,13 +132,18 @@ class FeedReader:
 
 
 @contextmanager
-def reading_feed(server: Running, last_event_id: str = "") -> Iterator[FeedReader]:
+def reading_feed(
+    server: Running,
+    last_event_id: str = "",
+    path: str = "/v1/exclusions/stream",
+    key: str | None = None,
+) -> Iterator[FeedReader]:
     """A reader that has been told where the feed stands, or what it missed."""
     reader = FeedReader()
     headers = {"Last-Event-ID": last_event_id} if last_event_id else {}
     with (
-        server.client(server.mint("runtime")) as client,
-        client.stream("GET", "/v1/exclusions/stream", headers=headers, timeout=30.0) as response,
+        server.client(key or server.mint("runtime")) as client,
+        client.stream("GET", path, headers=headers, timeout=30.0) as response,
     ):
         assert response.status_code == 200, response.read()
         thread = threading.Thread(target=reader.take, args=(response,), daemon=True)

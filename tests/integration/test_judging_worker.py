@@ -26,6 +26,7 @@ from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.store.database import Database, connect_store
 from gpuwarden_server.store.versions import prepare_store
+from gpuwarden_server.streams.meters import StreamMeters
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.fusion import Gate
 from gpuwarden_verdict.incidents.domain import IncidentMove
@@ -95,7 +96,7 @@ class Hub(FeedHub):
     """The real hub, which also keeps what was published."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry)
+        super().__init__(StreamMeters(registry))
         self.published: list[FeedChange] = []
 
     def publish(self, change: FeedChange) -> None:
@@ -124,6 +125,7 @@ class Stage:
                 clock=SystemClock(),
                 policy=parse_policy("[defaults]\ncap = { max_percent = 100 }", Mode.ACT),
                 hub=self.hub,
+                moved=lambda: None,
                 risks=risks,
                 facts=self.facts,
                 registry=self.registry,

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwarden_server.streams.frames import Frame, Standing, event_frame
 from gpuwarden_verdict.exclusions import Exclusion
 
 
@@ -43,14 +44,6 @@ class FeedChange:
     removed: tuple[Exclusion, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FeedFrame:
-    """One change as a server-sent event: the same bytes for every reader."""
-
-    head: FeedHead
-    frame: bytes
-
-
 def exclusion_form(exclusion: Exclusion) -> dict[str, Any]:
     """The JSON form of one exclusion; the rung by name."""
     form: dict[str, Any] = msgspec.to_builtins(exclusion)
@@ -63,12 +56,12 @@ def exclusions_json(exclusions: Iterable[Exclusion]) -> bytes:
     return msgspec.json.encode([exclusion_form(exclusion) for exclusion in exclusions])
 
 
-def frame_of(change: FeedChange) -> FeedFrame:
+def frame_of(change: FeedChange) -> Frame:
     """The change as a server-sent event."""
     return stored_frame(change.head, exclusions_json(change.added), exclusions_json(change.removed))
 
 
-def stored_frame(head: FeedHead, added: bytes, removed: bytes) -> FeedFrame:
+def stored_frame(head: FeedHead, added: bytes, removed: bytes) -> Frame:
     """A change's server-sent event from the JSON lists that the feed log keeps."""
     body = msgspec.json.encode(
         {
@@ -80,10 +73,10 @@ def stored_frame(head: FeedHead, added: bytes, removed: bytes) -> FeedFrame:
             "removed": msgspec.Raw(removed),
         }
     )
-    frame = b"id: %b\nevent: exclusions\ndata: %b\n\n" % (head.tag.encode(), body)
-    return FeedFrame(head, frame)
+    return Frame(head.epoch, event_frame(head.tag, "exclusions", body))
 
 
-def state_frame(head: FeedHead) -> bytes:
+def standing_of(head: FeedHead) -> Standing:
     """Where the feed stands, for a reader that resumes from nothing we know."""
-    return b"id: %b\nevent: state\ndata: %b\n\n" % (head.tag.encode(), msgspec.json.encode(head))
+    body = event_frame(head.tag, "state", msgspec.json.encode(head))
+    return Standing(head.feed_id, head.epoch, body)

@@ -13,13 +13,13 @@ from gpuwarden_server.core.ids import new_feed_id
 from gpuwarden_server.core.pages import Cursor
 from gpuwarden_server.decisions.feed import (
     FeedChange,
-    FeedFrame,
     FeedHead,
     exclusions_json,
     stored_frame,
 )
 from gpuwarden_server.store.tables_judging import decision_moves, decisions, feed, feed_log
 from gpuwarden_server.store.upsert import upsert
+from gpuwarden_server.streams.frames import Frame
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.exclusions import digest
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase
@@ -142,6 +142,11 @@ def ensure_feed(connection: Connection) -> FeedHead:
     return head
 
 
+def read_feed_id(connection: Connection) -> str:
+    """Random id of the database; "" before the judge first started on it."""
+    return connection.execute(select(feed.c.feed_id)).scalar() or ""
+
+
 def write_feed(connection: Connection, change: FeedChange) -> None:
     """Move the feed by one epoch.
 
@@ -169,7 +174,7 @@ def write_feed(connection: Connection, change: FeedChange) -> None:
     connection.execute(delete(feed_log).where(feed_log.c.epoch <= head.epoch - KEPT_CHANGES))
 
 
-def read_frames(connection: Connection, feed_id: str, newest: int) -> list[FeedFrame]:
+def read_frames(connection: Connection, feed_id: str, newest: int) -> list[Frame]:
     """The newest changes as server-sent events, oldest first."""
     c = feed_log.c
     statement = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, insert, or_, select
+from sqlalchemy import Connection, Select, and_, func, insert, or_, select
 
 from gpuwarden_server.core.pages import Cursor
 from gpuwarden_server.store.tables_judging import acquittals, incident_moves, incidents
@@ -164,6 +164,25 @@ def read_moves(connection: Connection, incident_id: str) -> list[StoredMove]:
         .order_by(c.row)
     )
     return [StoredMove(*row) for row in connection.execute(statement)]
+
+
+def newest_move(connection: Connection) -> int:
+    """Row of the newest move of any incident, 0 before the first."""
+    return connection.execute(select(func.max(incident_moves.c.row))).scalar() or 0
+
+
+def moves_after(connection: Connection, row: int, limit: int) -> list[dict[str, Any]]:
+    """Moves of all incidents after a row, oldest first, each with what its incident is about."""
+    c, of = incident_moves.c, incidents.c
+    fields = (c.row, c.incident_id, of.entity_kind, of.entity, of.node_id, c.before, c.after)
+    statement = (
+        select(*fields, c.fault_class, c.severity, c.reason, c.author, c.at)
+        .join(incidents, of.id == c.incident_id)
+        .where(c.row > row)
+        .order_by(c.row)
+        .limit(limit)
+    )
+    return [dict(found) for found in connection.execute(statement).mappings()]
 
 
 def _bodies() -> Select[str]:

@@ -109,6 +109,11 @@ class Outcome:
         return bool(self.decision_moves or self.renewed_decisions or self.relocated)
 
     @property
+    def has_moves(self) -> bool:
+        """Whether an incident or a state moved."""
+        return bool(self.incident_moves or self.history or self.state_move)
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
         return not (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection
 
 from gpuwarden_server.core.clock import Clock
-from gpuwarden_server.decisions.hub import REPLAY_FRAMES, FeedHub
+from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.decisions.ports import Author
 from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
@@ -35,6 +35,7 @@ from gpuwarden_server.judging.sweep import RiskSource, Sweeper
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.judging.worker import Bench, JudgeWorker
 from gpuwarden_server.store.database import Database
+from gpuwarden_server.streams.hub import REPLAY_FRAMES
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.policy.document import Decision, PolicyDocument
@@ -55,6 +56,7 @@ class JudgingParts:
         clock: Time.
         policy: Rules.
         hub: Readers of the feed.
+        moved: Told after each commit of moves of incidents and states.
         risks: The learnt score.
         facts: Who is told in the judging transaction, None for nobody.
         registry: Metrics.
@@ -71,6 +73,7 @@ class JudgingParts:
     clock: Clock
     policy: PolicyDocument
     hub: FeedHub
+    moved: Callable[[], None]
     risks: RiskSource
     facts: FactSink | None
     registry: CollectorRegistry
@@ -195,6 +198,7 @@ class Judging:
             ledger=Ledger(parts.state, book, facts.places, parts.facts),
             board=self.board,
             readers=parts.hub,
+            moved=parts.moved,
             pools=pools,
             retirement=Retirement(book, facts),
             relocation=Relocation(book, parts.directory),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy import (
@@ -118,6 +119,26 @@ def read_state_moves(
         .limit(limit)
     )
     return [dict(row) for row in connection.execute(statement).mappings()]
+
+
+def newest_state_move(connection: Connection) -> int:
+    """Row of the newest change of state of any entity, 0 before the first."""
+    return connection.execute(select(func.max(entity_state_moves.c.row))).scalar() or 0
+
+
+def state_moves_after(connection: Connection, row: int, limit: int) -> list[dict[str, Any]]:
+    """Changes of state of all entities after a row, oldest first, each with its node of now."""
+    c, of = entity_state_moves.c, entity_states.c
+    same = and_(of.entity_kind == c.entity_kind, of.entity == c.entity)
+    fields = (c.row, c.entity_kind, c.entity, of.node_id, c.before, c.after)
+    statement = (
+        select(*fields, c.reason, c.author, c.at)
+        .join(entity_states, same)
+        .where(c.row > row)
+        .order_by(c.row)
+        .limit(limit)
+    )
+    return [dict(found) for found in connection.execute(statement).mappings()]
 
 
 def read_standing_events(connection: Connection) -> Iterator[tuple[str, Event, float]]:

@@ -74,6 +74,7 @@ class Bench:
         ledger: Writes conclusions.
         board: Shows them.
         readers: Readers of the feed.
+        moved: Told after each commit of moves: others follow the tables they stand in.
         pools: Policy and what is out.
         retirement: Who left the fleet, and who is back.
         relocation: Which GPUs were put into another place.
@@ -87,6 +88,7 @@ class Bench:
     ledger: Ledger
     board: VerdictBoard
     readers: FeedReaders
+    moved: Callable[[], None]
     pools: PoolBook
     retirement: Retirement
     relocation: Relocation
@@ -293,6 +295,8 @@ class JudgeWorker:
         # The whole set first, then its change: who hears of the change finds it in the set.
         bench.board.show(bench.book, [key_of(outcome.target) for outcome in committed.outcomes])
         bench.board.publish(committed.feed)
+        if any(outcome.has_moves for outcome in committed.outcomes):
+            bench.moved()
         if committed.change is not None:
             bench.readers.publish(committed.change)
             _log.info(

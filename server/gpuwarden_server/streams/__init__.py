@@ -1,0 +1,1 @@
+"""Server-sent events of any kind: one hub and one handler, shared by all streams."""
