@@ -10,6 +10,10 @@ import typer
 
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.config import RuntimeSettings, checked_url, read_key_file, read_settings
+from gpuwarden_runtime.exchange import Retry
+
+# A person waits: long enough for a lost connection or a busy second, not for a server that is away.
+_PATIENCE = Retry(attempts=3, first_wait_s=0.2, longest_wait_s=5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +46,4 @@ def settings_of(context: typer.Context) -> RuntimeSettings:
 
 def open_client(context: typer.Context) -> Client:
     """A client for the server that the options name."""
-    return Client(settings_of(context))
+    return Client(settings_of(context), retry=_PATIENCE)

@@ -54,11 +54,18 @@ class Refused(GpuwardenError):
 
     Attributes:
         problem: RFC 9457 problem as sent, its mend in words of the command line.
+        retry_after_s: Seconds that the server asks to wait, 0 where it names none.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, retry_after_s: float = 0.0) -> None:
         detail = problem.detail or problem.title
         super().__init__(f"{detail} [{problem.status} {problem.code}]", problem.mend)
         self.problem = problem
-        # 408, 429 and 5xx speak of the moment, not of the request (RFC 9110, 15.5.9 and 15.6).
-        self.retryable = problem.status in (408, 429) or problem.status >= 500
+        self.retry_after_s = retry_after_s
+        # 408, 429 and 5xx speak of the moment, not of the request (RFC 9110, 15.5.9 and 15.6); so
+        # does a first attempt of ours that the server is still carrying out.
+        self.retryable = (
+            problem.status in (408, 429)
+            or problem.status >= 500
+            or problem.code == "idempotency_in_flight"
+        )

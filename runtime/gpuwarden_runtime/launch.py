@@ -16,6 +16,7 @@ from gpuwarden_runtime.cache import SetCache
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.config import RuntimeSettings, read_settings
 from gpuwarden_runtime.errors import SettingError
+from gpuwarden_runtime.exchange import ONCE
 from gpuwarden_runtime.exits import ExitCode
 from gpuwarden_runtime.feed import FeedState
 from gpuwarden_runtime.machine_file import write_hosts
@@ -61,7 +62,7 @@ def launch(argv: Sequence[str]) -> int:
     try:
         arguments = parse_arguments(argv)
         settings = read_settings()
-        client = Client(settings)
+        client = Client(settings, retry=ONCE)  # who starts a job waits for no server
     except (UsageError, SettingError) as error:
         _say(str(error))
         return ExitCode.USAGE

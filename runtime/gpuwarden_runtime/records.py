@@ -271,6 +271,51 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     next_after: int | None = None
 
 
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One write of a person or of the server itself.
+
+    Attributes:
+        id: Rises with each entry.
+        at: Epoch seconds.
+        author: Name of the key, or "gpuwarden".
+        key_id: None for the server itself.
+        before: Values before, None where there was nothing.
+        after: Values after, None where there is nothing any more.
+    """
+
+    id: int
+    at: float
+    author: str
+    action: str
+    target: str
+    key_id: str | None = None
+    reason: str = ""
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of the audit; `next_after` is None on the last."""
+
+    items: tuple[AuditEntry, ...]
+    next_after: int | None = None
+
+
+class RepairRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an entity stands after a repair was begun, or its node retired."""
+
+    entity_kind: str
+    entity: str
+    state: str
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules in force; of the pools, the first that matches a node has it."""
+
+    version: str
+    pools: tuple[dict[str, Any], ...] = ()
+
+
 class Role(StrEnum):
     """What a key may do."""
 
@@ -304,11 +349,39 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """Summary of the fleet; the parts not named here are read by the page."""
+class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The learnt model in use: its version, "" where rules judge alone; then `trouble` says why."""
 
+    version: str = ""
+    trouble: str = ""
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """Summary of the fleet.
+
+    Attributes:
+        nodes: Of the fleet; retired ones are in `node_states` alone.
+        mode: Of the default pool, with others where pools differ.
+        pools: Nodes by pool.
+        excluded: Exclusions in force: a node's is one, whatever it holds.
+        caller: Who the server takes us for.
+    """
+
+    nodes: int = 0
+    gpus: int = 0
+    node_states: dict[str, int] = {}
+    gpu_states: dict[str, int] = {}
+    silent_nodes: int = 0
+    unusable_nodes: int = 0
+    open_incidents: int = 0
     mode: str = ""
+    pools: dict[str, int] = {}
     feed_id: str = ""
     epoch: int = 0
+    excluded: int = 0
+    excluded_by_kind: dict[str, int] = {}
+    would_exclude: int = 0
     version: str = ""
+    policy_version: str = ""
+    model: ModelRecord | None = None
     caller: Caller | None = None

@@ -197,6 +197,10 @@ def test_incidents(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)[0]["evidence"][0]["detector"] == "xid"
 
 
+DONE = {"entity_kind": "node", "entity": "gpu-0001", "state": "in_repair"}
+"""What the answers to acts have in common."""
+
+
 def test_acting_on_incidents_and_decisions(
     api: FakeApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,7 +213,7 @@ def test_acting_on_incidents_and_decisions(
         ("nodes", "retire", "gpu-0001"): "/v1/nodes/gpu-0001/retire",
     }
     for words, path in paths.items():
-        api.answers["POST", path] = {}
+        api.answers["POST", path] = {**DONE, "id": words[-1]}
         assert run([*words, "--reason", "looked at it"]) == ExitCode.DONE
         assert api.requests[-1] == ("POST", path, {"reason": "looked at it"})
         assert capsys.readouterr().out
@@ -291,7 +295,7 @@ def test_key_is_printed_alone(api: FakeApi, capsys: pytest.CaptureFixture[str]) 
     api.answers["GET", "/v1/keys"] = {"items": [{"id": "k1", "role": "reader", "name": "ana"}]}
     assert run(["keys", "list"]) == ExitCode.DONE
     assert "ana" in capsys.readouterr().out
-    api.answers["DELETE", "/v1/keys/k1"] = {}
+    api.answers["DELETE", "/v1/keys/k1"] = {"id": "k1", "role": "agent"}
     assert run(["keys", "delete", "k1"]) == ExitCode.DONE
 
 

@@ -13,6 +13,7 @@ from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.config import RuntimeSettings
 from gpuwarden_runtime.errors import GpuwardenError
+from gpuwarden_runtime.exchange import ONCE
 from gpuwarden_runtime.records import Role
 
 _START_WAIT_S = 40.0
@@ -133,7 +134,7 @@ class Installation:
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + _START_WAIT_S
-        with Client(RuntimeSettings(url=self.url)) as client:
+        with Client(RuntimeSettings(url=self.url), retry=ONCE) as client:
             while True:
                 self.server.require_alive()
                 try:

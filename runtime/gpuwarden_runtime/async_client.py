@@ -1,0 +1,136 @@
+"""The REST routes as a typed client to await; the same methods as `client.Client`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+from httpx_sse import EventSource
+
+from gpuwarden_runtime.calls import Call
+from gpuwarden_runtime.config import RuntimeSettings
+from gpuwarden_runtime.errors import GpuwardenError
+from gpuwarden_runtime.exchange import (
+    Exchange,
+    Retry,
+    check_stream,
+    http_options,
+    is_stream,
+    stream_request,
+    unreachable,
+)
+from gpuwarden_runtime.records import Page
+from gpuwarden_runtime.routes import Routes
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+
+class AsyncClient(Routes):
+    """A connection to one gpuwarden server, for one event loop.
+
+    Every method of `Client`, to await; `all_...` to go through with `async for`. Tried again is
+    what `Client` tries again.
+
+    Args:
+        settings: Address, key and certificates.
+        transport: Stands in for the network (in-process applications); None for real HTTP.
+        retry: How often a call is tried.
+        timeout_s: Longest wait for each step of one attempt.
+
+    Raises:
+        SettingError: The certificate file cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        retry: Retry | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self.url = settings.url
+        self._retry = retry or Retry()
+        self._http = httpx.AsyncClient(transport=transport, **http_options(settings, timeout_s))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Send a call, as often as it takes and is allowed.
+
+        Raises:
+            ServerUnreachable: No answer.
+            Refused: The server said no.
+            UnexpectedAnswer: An answer that is not of our API.
+        """
+        exchange = Exchange(call, self._retry, self.url)
+        while True:
+            try:
+                return await self._attempt(exchange)
+            except GpuwardenError as error:
+                await asyncio.sleep(exchange.fail(error))
+
+    async def walk(self, make: Callable[..., Call[Page[Item]]]) -> AsyncIterator[Item]:
+        """Every item of a list.
+
+        Args:
+            make: Makes the call of a page; the next one is asked for with `cursor`.
+        """
+        page = await self.send(make())
+        for item in page.items:
+            yield item
+        while page.next_cursor is not None:
+            page = await self.send(make(cursor=page.next_cursor))
+            for item in page.items:
+                yield item
+
+    @asynccontextmanager
+    async def exclusion_stream(self, last_event_id: str | None) -> AsyncIterator[EventSource]:
+        """The exclusion feed as server-sent events; `async_watch.watch_exclusions` follows it.
+
+        Args:
+            last_event_id: "FEED_ID:EPOCH" to be sent what was missed since; None for the present
+                position only.
+
+        Raises:
+            ServerUnreachable: No answer, or the connection broke; also while iterating.
+            Refused: The server said no.
+            UnexpectedAnswer: Not an event stream.
+        """
+        request = stream_request(self._http, self.url, last_event_id)
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                if not is_stream(response):
+                    await response.aread()
+                check_stream(response)
+                yield EventSource(response)
+            finally:
+                await response.aclose()
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+
+    async def _attempt(self, exchange: Exchange[Answer]) -> Answer:
+        try:
+            response = await self._http.send(exchange.request(self._http))
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+        return exchange.answer(response)

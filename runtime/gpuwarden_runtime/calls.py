@@ -1,0 +1,298 @@
+"""Every route as a value: what to ask, and how to read the answer. Neither sends anything.
+
+Both clients send these; a new route is one function here and one line in `routes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from gpuwarden_runtime.records import (
+    AuditEntry,
+    AuditPage,
+    DecisionRecord,
+    EventPage,
+    ExclusionSet,
+    Fleet,
+    GpuRecord,
+    IncidentRecord,
+    KeyRecord,
+    NodeRecord,
+    Page,
+    Policy,
+    RepairRecord,
+    Role,
+    Verdicts,
+    Why,
+)
+
+Answer = TypeVar("Answer")
+Cursor = str | int | None
+
+MOST_IN_QUERY = 50
+"""A longer query of names outgrows the line limits of common proxies (8 kB)."""
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Answer]):
+    """One request.
+
+    Attributes:
+        method: HTTP method.
+        path: Path, each name in it one segment.
+        read: From the body of a good answer to its value; raises msgspec.DecodeError.
+        query: Parameters; a list comes once for each item, None is left out.
+        body: What becomes the JSON body, None for none.
+        writes: Whether it changes anything: such a request gets an idempotency key.
+    """
+
+    method: str
+    path: str
+    read: Callable[[bytes], Answer]
+    query: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
+    body: object = None
+    writes: bool = False
+
+
+# Verdicts and exclusions
+
+
+def verdicts(nodes: Sequence[str] = ()) -> Call[Verdicts]:
+    """Verdicts of the nodes named, of all where none is named.
+
+    A node that the server never saw is answered with usable `unknown`.
+    """
+    if len(nodes) <= MOST_IN_QUERY:
+        return _get("/v1/verdicts", Verdicts, {"node": list(nodes)})
+    return Call("POST", "/v1/verdicts", _json(Verdicts), body={"nodes": list(nodes)})
+
+
+def exclusions() -> Call[ExclusionSet]:
+    """The exclusions in force and those that observe mode would make."""
+    return _get("/v1/exclusions", ExclusionSet, {"format": "json"})
+
+
+def exclusions_text(form: str, scope: str = "any") -> Call[str]:
+    """The exclusions as `hosts` (a node a line) or `slurm` (one comma-separated line)."""
+    return Call("GET", "/v1/exclusions", _text, {"format": form, "scope": scope})
+
+
+# The fleet
+
+
+def nodes(cursor: Cursor = None, limit: int = 200) -> Call[Page[NodeRecord]]:
+    """One page of nodes, by name."""
+    return _get("/v1/nodes", Page[NodeRecord], {"cursor": cursor, "limit": limit})
+
+
+def node(node_id: str) -> Call[NodeRecord]:
+    """One node."""
+    return _get(f"/v1/nodes/{_segment(node_id)}", NodeRecord)
+
+
+def gpus(cursor: Cursor = None, limit: int = 200) -> Call[Page[GpuRecord]]:
+    """One page of GPUs with their readings, by node and slot."""
+    return _get("/v1/gpus", Page[GpuRecord], {"cursor": cursor, "limit": limit})
+
+
+def gpu(gpu_uuid: str) -> Call[GpuRecord]:
+    """One GPU with its readings."""
+    return _get(f"/v1/gpus/{_segment(gpu_uuid)}", GpuRecord)
+
+
+def why_gpu(gpu_uuid: str) -> Call[Why]:
+    """What stands behind a GPU's verdict."""
+    return _get(f"/v1/gpus/{_segment(gpu_uuid)}/why", Why)
+
+
+def why_node(node_id: str) -> Call[Why]:
+    """What stands behind a node's verdict."""
+    return _get(f"/v1/nodes/{_segment(node_id)}/why", Why)
+
+
+def fleet() -> Call[Fleet]:
+    """Summary of the fleet."""
+    return _get("/v1/fleet", Fleet)
+
+
+def policy() -> Call[Policy]:
+    """The rules in force."""
+    return _get("/v1/policy", Policy)
+
+
+def repair_gpu(gpu_uuid: str, reason: str) -> Call[RepairRecord]:
+    """Say that a GPU is being repaired; a passed check brings it back."""
+    return _act(f"/v1/gpus/{_segment(gpu_uuid)}/repair", RepairRecord, reason)
+
+
+def repair_node(node_id: str, reason: str) -> Call[RepairRecord]:
+    """Say that a node is being repaired; a passed check brings it back."""
+    return _act(f"/v1/nodes/{_segment(node_id)}/repair", RepairRecord, reason)
+
+
+def retire_node(node_id: str, reason: str) -> Call[RepairRecord]:
+    """Take a node that is switched off for good out of the fleet."""
+    return _act(f"/v1/nodes/{_segment(node_id)}/retire", RepairRecord, reason)
+
+
+# Incidents, decisions, events
+
+
+def incidents(
+    phase: str | None = None, node: str | None = None, cursor: Cursor = None, limit: int = 200
+) -> Call[Page[IncidentRecord]]:
+    """One page of incidents, newest first; phase `live` is every one not resolved."""
+    query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit}
+    return _get("/v1/incidents", Page[IncidentRecord], query)
+
+
+def incident(incident_id: str) -> Call[IncidentRecord]:
+    """One incident."""
+    return _get(f"/v1/incidents/{_segment(incident_id)}", IncidentRecord)
+
+
+def acknowledge_incident(incident_id: str, reason: str) -> Call[IncidentRecord]:
+    """Say that somebody looks after an incident."""
+    return _act(f"/v1/incidents/{_segment(incident_id)}/acknowledge", IncidentRecord, reason)
+
+
+def decisions(
+    phase: str | None = None, node: str | None = None, cursor: Cursor = None, limit: int = 200
+) -> Call[Page[DecisionRecord]]:
+    """One page of decisions, newest first; phase `live` is every one that may still act."""
+    query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit}
+    return _get("/v1/decisions", Page[DecisionRecord], query)
+
+
+def decision(decision_id: str) -> Call[DecisionRecord]:
+    """One decision."""
+    return _get(f"/v1/decisions/{_segment(decision_id)}", DecisionRecord)
+
+
+def revoke_decision(decision_id: str, reason: str) -> Call[DecisionRecord]:
+    """Take a decision back; its incident is acquitted."""
+    return _act(f"/v1/decisions/{_segment(decision_id)}/revoke", DecisionRecord, reason)
+
+
+def approve_decision(decision_id: str, reason: str) -> Call[DecisionRecord]:
+    """Put an advised decision in force."""
+    return _act(f"/v1/decisions/{_segment(decision_id)}/approve", DecisionRecord, reason)
+
+
+def events(
+    node: str | None = None, cursor: Cursor = None, limit: int = 1000
+) -> Call[Page[dict[str, Any]]]:
+    """One page of stored events in order of arrival, as the server keeps them.
+
+    Args:
+        node: Only of this node.
+        cursor: The `row` of the last event that is known.
+        limit: Most of one page.
+    """
+    query = {"node": node, "after": cursor or 0, "limit": limit}
+    return Call("GET", "/v1/events", lambda body: _rows(body, EventPage, limit), query)
+
+
+# Keys and audit
+
+
+def keys() -> Call[tuple[KeyRecord, ...]]:
+    """All keys, without their secrets."""
+    return Call("GET", "/v1/keys", lambda body: _json(Page[KeyRecord])(body).items)
+
+
+def create_key(
+    role: Role,
+    node: str | None,
+    name: str,
+    *,
+    expires_in_s: float | None = None,
+    scope: Mapping[str, Sequence[str]] | None = None,
+) -> Call[KeyRecord]:
+    """Make a key; the answer is the only place that ever shows it.
+
+    Args:
+        role: What it may do.
+        node: Node of an agent's key, None for other roles.
+        name: For people and the audit.
+        expires_in_s: Seconds after which it is refused, None for never.
+        scope: What to narrow it to: "nodes", "pools", "resources".
+    """
+    body = {"role": role, "node": node, "name": name, "expires_in_s": expires_in_s}
+    return _write("/v1/keys", KeyRecord, body | {"scope": scope or None})
+
+
+def rotate_key(key_id: str, grace_s: float, expires_in_s: float | None = None) -> Call[KeyRecord]:
+    """Give a key a new secret, shown in this answer only; the former goes on for `grace_s`."""
+    body = {"grace_s": grace_s, "expires_in_s": expires_in_s}
+    return _write(f"/v1/keys/{_segment(key_id)}/rotate", KeyRecord, body)
+
+
+def delete_key(key_id: str) -> Call[KeyRecord]:
+    """End a key."""
+    return Call("DELETE", f"/v1/keys/{_segment(key_id)}", _json(KeyRecord), writes=True)
+
+
+def audit(cursor: Cursor = None, limit: int = 1000) -> Call[Page[AuditEntry]]:
+    """One page of the audit, oldest first; `cursor` is the id of the last entry that is known."""
+    query = {"after": cursor or 0, "limit": limit}
+    return Call("GET", "/v1/audit", lambda body: _rows(body, AuditPage, limit), query)
+
+
+# The server itself
+
+
+def check_ready() -> Call[None]:
+    """Return where the server is ready to serve; refused where it is there and not ready."""
+    return Call("GET", "/readyz", _nothing)
+
+
+def raw(path: str, query: Mapping[str, object] | None = None) -> Call[Any]:
+    """The JSON of any GET route, undigested."""
+    return _get(path, object, query or _NOTHING)
+
+
+# How they are made
+
+
+def _get(path: str, kind: type[Answer], query: Mapping[str, object] = _NOTHING) -> Call[Answer]:
+    return Call("GET", path, _json(kind), query)
+
+
+def _write(path: str, kind: type[Answer], body: object) -> Call[Answer]:
+    return Call("POST", path, _json(kind), body=body, writes=True)
+
+
+def _act(path: str, kind: type[Answer], reason: str) -> Call[Answer]:
+    return _write(path, kind, {"reason": reason})
+
+
+def _json(kind: type[Answer]) -> Callable[[bytes], Answer]:
+    return lambda body: msgspec.json.decode(body, type=kind)
+
+
+def _text(body: bytes) -> str:
+    return body.decode("utf-8", errors="replace")
+
+
+def _nothing(body: bytes) -> None:
+    return None
+
+
+def _rows(body: bytes, kind: type[EventPage] | type[AuditPage], limit: int) -> Page[Any]:
+    page = msgspec.json.decode(body, type=kind)
+    # The position is given on the last page of events too, for who comes back later.
+    more = len(page.items) == limit
+    return Page(items=page.items, next_cursor=page.next_after if more else None)
+
+
+def _segment(name: str) -> str:
+    """An entity name as one path segment: a slash or dot in it must not become a path."""
+    return quote(name, safe="")

@@ -1,0 +1,116 @@
+"""The methods that both clients have, once: each sends the call of the same name.
+
+On a `Client` a route is a plain method, on an `AsyncClient` one to await; both have the parameters
+of the function in `calls.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from gpuwarden_runtime import calls
+from gpuwarden_runtime.calls import Call
+from gpuwarden_runtime.records import Page
+
+if TYPE_CHECKING:  # both import this module
+    from gpuwarden_runtime.async_client import AsyncClient
+    from gpuwarden_runtime.client import Client
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+
+class Route(Generic[P, Answer]):
+    """A method that sends one call."""
+
+    def __init__(self, make: Callable[P, Call[Answer]]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Route[P, Answer]: ...
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, Answer]: ...
+    @overload
+    def __get__(
+        self, client: AsyncClient, owner: type
+    ) -> Callable[P, Coroutine[Any, Any, Answer]]: ...
+    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
+        """The method of one client."""
+        if client is None:
+            return self
+
+        def send(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.send(self._make(*args, **kwargs))
+
+        send.__doc__ = self.__doc__
+        return send
+
+
+class Walk(Generic[P, Item]):
+    """A method that goes through a list, page after page."""
+
+    def __init__(self, make: Callable[P, Call[Page[Item]]]) -> None:
+        self._make = make
+        self.__doc__ = (
+            f"Every item, page after page; as the route whose pages they are:\n\n{make.__doc__}"
+        )
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Walk[P, Item]: ...
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[Item]]: ...
+    @overload
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, AsyncIterator[Item]]: ...
+    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
+        """The method of one client."""
+        if client is None:
+            return self
+
+        def walk(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.walk(lambda **where: self._make(*args, **{**kwargs, **where}))
+
+        walk.__doc__ = self.__doc__
+        return walk
+
+
+class Routes:
+    """All routes; `Client` and `AsyncClient` say how they are sent."""
+
+    verdicts = Route(calls.verdicts)
+    exclusions = Route(calls.exclusions)
+    exclusions_text = Route(calls.exclusions_text)
+    nodes = Route(calls.nodes)
+    all_nodes = Walk(calls.nodes)
+    node = Route(calls.node)
+    gpus = Route(calls.gpus)
+    all_gpus = Walk(calls.gpus)
+    gpu = Route(calls.gpu)
+    why_gpu = Route(calls.why_gpu)
+    why_node = Route(calls.why_node)
+    fleet = Route(calls.fleet)
+    policy = Route(calls.policy)
+    repair_gpu = Route(calls.repair_gpu)
+    repair_node = Route(calls.repair_node)
+    retire_node = Route(calls.retire_node)
+    incidents = Route(calls.incidents)
+    all_incidents = Walk(calls.incidents)
+    incident = Route(calls.incident)
+    acknowledge_incident = Route(calls.acknowledge_incident)
+    decisions = Route(calls.decisions)
+    all_decisions = Walk(calls.decisions)
+    decision = Route(calls.decision)
+    revoke_decision = Route(calls.revoke_decision)
+    approve_decision = Route(calls.approve_decision)
+    events = Route(calls.events)
+    all_events = Walk(calls.events)
+    keys = Route(calls.keys)
+    create_key = Route(calls.create_key)
+    rotate_key = Route(calls.rotate_key)
+    delete_key = Route(calls.delete_key)
+    audit = Route(calls.audit)
+    all_audit = Walk(calls.audit)
+    check_ready = Route(calls.check_ready)
+    raw = Route(calls.raw)

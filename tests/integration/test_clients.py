@@ -1,0 +1,292 @@
+"""Both typed clients against the real server, through one table of what each route gives."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwarden_runtime import calls
+from gpuwarden_runtime.async_client import AsyncClient
+from gpuwarden_runtime.client import Client
+from gpuwarden_runtime.config import RuntimeSettings
+from gpuwarden_runtime.errors import Refused, ServerUnreachable, UnexpectedAnswer
+from gpuwarden_runtime.exchange import ONCE, Exchange, Retry
+from gpuwarden_runtime.records import Role
+from gpuwarden_runtime.routes import Route, Routes, Walk
+from gpuwarden_verdict.policy.document import Mode
+from gpuwarden_wire.acknowledgement import Problem, Usable
+from tests.builders.feed import get, quick_settings, xid_event
+from tests.builders.server import Feeder, Running, gpu_table, make_gpu, running_server, wait_until
+from tests.fakes.api_server import FakeApi, serve
+from tests.fakes.lossy_transport import Lossy, LossyAsyncTransport, LossyTransport
+
+NODES = ("gpu-017", "gpu-018", "gpu-019")
+GPU = "GPU-gpu-017-0"
+QUICK = Retry(attempts=4, first_wait_s=0.01)
+KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_server(quick_settings(tmp_path_factory.mktemp("clients"), Mode.ADVISE)) as running:
+        for name in NODES:
+            node = Feeder(running, running.mint("agent", name), name)
+            node.introduce([make_gpu(number, name) for number in range(2)])
+            rows = {f"GPU-{name}-{number}": (61.0, 400.0, 1e9) for number in range(2)}
+            table, schema = gpu_table(rows)
+            node.telemetry([table], [schema])
+            node.events(xid_event(79, "0000:10:00.0"))
+            node.close()
+        wait_until(lambda: len(get(running, "/v1/decisions")["items"]) >= len(NODES), "advice", 20)
+        yield running
+
+
+def settings_of(server: Running) -> RuntimeSettings:
+    key = server.admin.headers["authorization"].removeprefix("Bearer ")
+    return RuntimeSettings(url=server.url, key=key)
+
+
+def ask(
+    kind: str,
+    settings: RuntimeSettings,
+    say: Callable[[Any], Any],
+    *,
+    retry: Retry = ONCE,
+    lossy: Lossy | None = None,
+) -> Any:
+    """What a client of either kind gives; what is gone through comes as a list."""
+    if kind == "sync":
+        transport = LossyTransport(lossy) if lossy else None
+        with Client(settings, transport, retry=retry) as client:
+            found = say(client)
+            return list(found) if isinstance(found, Iterator) else found
+
+    async def tell() -> Any:
+        transport = LossyAsyncTransport(lossy) if lossy else None
+        async with AsyncClient(settings, transport, retry=retry) as client:
+            found = say(client)
+            return await found if inspect.isawaitable(found) else [item async for item in found]
+
+    return asyncio.run(tell())
+
+
+@dataclass(frozen=True)
+class Row:
+    """What to ask of a client, and what must be true of the answer."""
+
+    say: Callable[[Any], Any]
+    holds: Callable[[Any], bool]
+
+
+TABLE: dict[str, Row] = {
+    "verdicts": Row(
+        lambda c: c.verdicts(["gpu-017", "never-seen"]),
+        lambda v: [one.node.usable for one in v.verdicts] == [Usable.YES, Usable.UNKNOWN],
+    ),
+    "verdicts of many": Row(
+        lambda c: c.verdicts([f"n{n}" for n in range(200)]), lambda v: len(v.verdicts) == 200
+    ),
+    "exclusions": Row(lambda c: c.exclusions(), lambda v: v.count == len(v.exclusions)),
+    "exclusions_text": Row(lambda c: c.exclusions_text("hosts"), lambda v: isinstance(v, str)),
+    "nodes": Row(lambda c: c.nodes(limit=2), lambda v: len(v.items) == 2 and v.next_cursor),
+    "all_nodes": Row(
+        lambda c: c.all_nodes(limit=1), lambda v: tuple(one.node_id for one in v) == NODES
+    ),
+    "node": Row(lambda c: c.node("gpu-017"), lambda v: v.gpus_visible == 2),
+    "gpus": Row(lambda c: c.gpus(limit=1), lambda v: v.items[0].gpu_uuid == GPU),
+    "all_gpus": Row(lambda c: c.all_gpus(limit=4), lambda v: len({g.gpu_uuid for g in v}) == 6),
+    "gpu": Row(lambda c: c.gpu(GPU), lambda v: v.readings["gpu_temperature_celsius"] == 61.0),
+    "why_gpu": Row(lambda c: c.why_gpu(GPU), lambda v: "79" in v.incidents[0].why),
+    "why_node": Row(lambda c: c.why_node("gpu-017"), lambda v: v.entity == "gpu-017"),
+    "fleet": Row(lambda c: c.fleet(), lambda v: (v.nodes, v.caller.role) == (3, Role.ADMIN)),
+    "policy": Row(lambda c: c.policy(), lambda v: v.pools[0]["mode"] == "advise"),
+    "incidents": Row(
+        lambda c: c.incidents("live", "gpu-018"), lambda v: v.items[0].node_id == "gpu-018"
+    ),
+    "all_incidents": Row(lambda c: c.all_incidents(limit=1), lambda v: len(v) >= 3),
+    "incident": Row(
+        lambda c: then(c.incidents(limit=1), lambda page: c.incident(page.items[0].id)),
+        lambda v: v.evidence[0].count >= 1,
+    ),
+    "decisions": Row(lambda c: c.decisions(limit=2), lambda v: len(v.items) == 2),
+    "all_decisions": Row(lambda c: c.all_decisions(limit=2), lambda v: len(v) >= 3),
+    "decision": Row(
+        lambda c: then(c.decisions(limit=1), lambda page: c.decision(page.items[0].id)),
+        lambda v: v.rung == "exclude",
+    ),
+    "events": Row(lambda c: c.events("gpu-017", limit=2), lambda v: v.next_cursor is not None),
+    "all_events": Row(lambda c: c.all_events("gpu-017", limit=2), lambda v: len(v) == 3),
+    "audit": Row(lambda c: c.audit(limit=1), lambda v: v.items[0].action == "create_key"),
+    "all_audit": Row(lambda c: c.all_audit(limit=2), lambda v: len(v) >= 4),
+    "keys": Row(lambda c: c.keys(), lambda v: len(v) >= 4 and v[0].key is None),
+    "check_ready": Row(lambda c: c.check_ready(), lambda v: v is None),
+    "raw": Row(lambda c: c.raw("/v1/nodes", {"limit": 1}), lambda v: len(v["items"]) == 1),
+    "create_key": Row(
+        lambda c: c.create_key(Role.READER, None, "made"), lambda v: v.key.startswith("gw_")
+    ),
+    "rotate_key": Row(
+        lambda c: then(
+            c.create_key(Role.READER, None, "turned"), lambda made: c.rotate_key(made.id, 60.0)
+        ),
+        lambda v: v.key.startswith("gw_"),
+    ),
+    "delete_key": Row(
+        lambda c: then(
+            c.create_key(Role.READER, None, "ended"), lambda made: c.delete_key(made.id)
+        ),
+        lambda v: v.revoked_at is not None,
+    ),
+}
+LAST: dict[str, Row] = {  # these move on what the others read
+    "acknowledge_incident": Row(
+        lambda c: then(
+            c.incidents("open", limit=1), lambda page: c.acknowledge_incident(page.items[0].id, "x")
+        ),
+        lambda v: v.phase == "acknowledged",
+    ),
+    "approve_decision": Row(
+        lambda c: then(
+            c.decisions("proposed", limit=1),
+            lambda page: c.approve_decision(page.items[0].id, "agreed"),
+        ),
+        lambda v: v.phase == "in_force",
+    ),
+    "repair_gpu": Row(
+        lambda c: then(
+            c.gpus(),
+            lambda page: c.repair_gpu(
+                next(one.gpu_uuid for one in page.items if one.state == "excluded"), "reseated"
+            ),
+        ),
+        lambda v: v.state == "in_repair",
+    ),
+    "revoke_decision": Row(
+        lambda c: then(
+            c.decisions("live", limit=1), lambda page: c.revoke_decision(page.items[0].id, "sound")
+        ),
+        lambda v: v.phase == "revoked",
+    ),
+}
+
+
+def then(first: Any, follow: Callable[[Any], Any]) -> Any:
+    """A second call that needs the answer of the first, for either kind."""
+    if not inspect.isawaitable(first):
+        return follow(first)
+
+    async def both() -> Any:
+        return await follow(await first)
+
+    return both()
+
+
+@KINDS
+@pytest.mark.parametrize("name", [*TABLE, *LAST])
+def test_every_route_gives_its_record(server: Running, kind: str, name: str) -> None:
+    row = (TABLE | LAST)[name]
+    answer = ask(kind, settings_of(server), row.say)
+    assert row.holds(answer), answer
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("say", "code"),
+    [
+        (lambda c: c.node("none"), "not_found"),
+        (lambda c: c.repair_node("none", "x"), "not_found"),
+        (lambda c: c.retire_node("none", "x"), "not_found"),
+        (lambda c: c.nodes(limit=0), "invalid_value"),
+        (lambda c: c.create_key(Role.AGENT, None, ""), "invalid_value"),
+    ],
+)
+def test_a_refusal_is_a_typed_error_and_is_not_tried_again(
+    server: Running, kind: str, say: Callable[[Any], Any], code: str
+) -> None:
+    lossy = Lossy(0)
+    with pytest.raises(Refused) as refused:
+        ask(kind, settings_of(server), say, retry=QUICK, lossy=lossy)
+    assert refused.value.problem.code == code
+    assert refused.value.mend
+    assert not refused.value.retryable
+    assert len(lossy.sent) == 1
+
+
+@KINDS
+def test_a_write_whose_answer_is_lost_is_carried_out_once(server: Running, kind: str) -> None:
+    lossy = Lossy(2)
+    name = f"lost-{kind}"
+    made = ask(
+        kind,
+        settings_of(server),
+        lambda c: c.create_key(Role.READER, None, name),
+        retry=QUICK,
+        lossy=lossy,
+    )
+    assert made.key.startswith("gw_")
+    assert len(lossy.sent) == 3
+    assert len(set(lossy.sent)) == 1
+    assert lossy.sent[0]
+    named = [key for key in get(server, "/v1/keys")["items"] if key["name"] == name]
+    assert [key["id"] for key in named] == [made.id]
+
+
+@KINDS
+def test_who_tries_once_hears_of_a_lost_answer_at_once(server: Running, kind: str) -> None:
+    lossy = Lossy(1)
+    with pytest.raises(ServerUnreachable, match="the answer is lost"):
+        ask(kind, settings_of(server), lambda c: c.nodes(), lossy=lossy)
+    assert lossy.sent == [""], "a read needs no idempotency key"
+
+
+@KINDS
+def test_an_answer_of_somebody_else_is_named(kind: str) -> None:
+    api = FakeApi()
+    api.answers["GET", "/v1/nodes"] = "<html>hello</html>"
+    with serve(api) as url, pytest.raises(UnexpectedAnswer, match="GET /v1/nodes"):
+        ask(kind, RuntimeSettings(url=url), lambda c: c.nodes(), retry=QUICK)
+    assert len(api.requests) == 1
+
+
+def busy(code: str = "busy", **fields: Any) -> Refused:
+    problem = Problem(type="urn:x", title="Busy", status=503, code=code, detail="x", **fields)
+    return Refused(problem, fields.pop("after", 0.0))
+
+
+def test_waits_grow_and_end_and_never_pass_the_longest() -> None:
+    retry = Retry(attempts=4, first_wait_s=1.0, longest_wait_s=3.0)
+    exchange = Exchange(calls.nodes(), retry, "http://a")
+    ceilings = [1.0, 2.0, 3.0]
+    for ceiling in ceilings:
+        assert 0.0 <= exchange.fail(busy()) <= ceiling
+    with pytest.raises(Refused):
+        exchange.fail(busy())
+    assert retry.wait_s(1, at_least_s=2.5) >= 2.5
+    assert retry.wait_s(1, at_least_s=100.0) == 3.0
+
+
+def test_a_first_attempt_that_is_still_under_way_is_waited_for() -> None:
+    under_way = Problem(
+        type="urn:x", title="x", status=409, code="idempotency_in_flight", detail="x"
+    )
+    assert Refused(under_way).retryable
+
+
+def test_the_leader_is_asked_next_but_never_in_clear_for_a_server_on_tls() -> None:
+    with Client(RuntimeSettings(url="https://a")) as client:
+        exchange = Exchange(calls.fleet(), Retry(), "https://a")
+        exchange.fail(busy(leader="http://b"))
+        assert str(exchange.request(client._http).url) == "https://a/v1/fleet"
+        exchange.fail(busy(leader="https://c/"))
+        assert str(exchange.request(client._http).url) == "https://c/v1/fleet"
+
+
+def test_the_table_names_every_route() -> None:
+    routes = {name for name, value in vars(Routes).items() if isinstance(value, Route | Walk)}
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in sorted(routes) if f"c.{name}(" not in text] == []
