@@ -26,7 +26,7 @@ from gpuwarden_server.ingest.spools import Standing
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.store.database import Store
 from gpuwarden_server.store.writer import WriteFailed
-from gpuwarden_verdict.windows import CheckpointError
+from gpuwarden_verdict.windows import CheckpointError, encode_checkpoint
 from gpuwarden_wire.batches import Stream
 
 # A node's shard is in its row for ever: another number of shards is a new HISTORY_VERSION.
@@ -144,7 +144,7 @@ class Checkpointer:
         """In a thread: the state and the sequences of some nodes, at one moment."""
         now = self._clock.now()
         with self._state.lock:
-            state = self._state.state.export_nodes([node_id for node_id, _ in members])
+            parts = self._state.state.copy_nodes([node_id for node_id, _ in members])
             ledgers: _Ledgers = {}
             ceilings: list[tuple[SequenceLedger, int]] = []
             for node_id, session in members:
@@ -155,7 +155,7 @@ class Checkpointer:
                     kept.durable_seq = ledger.ceiling(now)
                     ledgers.setdefault(node_id, {})[spool_id] = kept
                     ceilings.append((ledger, kept.durable_seq))
-        return _Snapshot(state, msgspec.json.encode(ledgers), ceilings)
+        return _Snapshot(encode_checkpoint(parts), msgspec.json.encode(ledgers), ceilings)
 
     async def _save_last_seen(self) -> None:
         seen: dict[tuple[str, str], float] = {}

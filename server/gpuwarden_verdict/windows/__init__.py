@@ -1,6 +1,6 @@
 """Columnar state of the fleet: what is kept of every series between batches and sweeps."""
 
-from gpuwarden_verdict.windows.checkpoint import CheckpointError
+from gpuwarden_verdict.windows.checkpoint import CheckpointError, encode_checkpoint
 from gpuwarden_verdict.windows.planes import (
     FAST_S,
     NEVER,
@@ -11,6 +11,7 @@ from gpuwarden_verdict.windows.planes import (
     UNAVAILABLE,
 )
 from gpuwarden_verdict.windows.state import FleetState
+from gpuwarden_verdict.windows.update import ReadTable
 from gpuwarden_verdict.windows.view import KindView
 
 __all__ = [
@@ -24,4 +25,6 @@ __all__ = [
     "CheckpointError",
     "FleetState",
     "KindView",
+    "ReadTable",
+    "encode_checkpoint",
 ]

@@ -1,7 +1,13 @@
-"""Planes: one array a kept quantity, one row a metric, one column an entity."""
+"""Planes: one number a kept quantity, series and entity, in columns that grow as they must.
+
+Entities are rows and metrics are columns of one block, so that what one node sends lies together:
+a batch touches a few runs of memory, however large the fleet is. Metrics that travel as float32
+and counters have a section each, since they need other planes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +16,8 @@ import numpy.typing as npt
 
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.event_groups import EventGroup
+from gpuwarden_verdict.windows.lanes import LaneBook, SectionColumns
+from gpuwarden_wire.metrics import Storage
 from gpuwarden_wire.schema import Schema
 
 F32 = npt.NDArray[np.float32]
@@ -28,25 +36,33 @@ DAY_S = 86400.0
 
 NUMBER, NOT_SUPPORTED, UNAVAILABLE, STALE, NEVER = range(5)
 
+_MEANS = (
+    "fast",
+    "slow",
+    "variance",
+    "coverage",
+    "steady",  # seconds from the last change of the number to the latest number
+    "highest",  # since first sight
+)
 PLANES = MappingProxyType(
     {
-        "last": (np.float32, np.nan),  # latest reading, NaN where it was no number
-        "number": (np.float64, np.nan),  # latest number: what counters are held against
-        "missing": (np.uint8, NEVER),  # why `last` is NaN
-        "seen_at": (np.float64, -np.inf),  # time of the latest reading or reason
-        "value_at": (np.float64, np.nan),  # time of the latest number
-        "changed_at": (np.float64, np.nan),  # time when the number last changed (or was first seen)
-        "increment_1h": (np.float32, np.nan),
-        "increment_24h": (np.float32, np.nan),
-        "fast": (np.float32, np.nan),
-        "slow": (np.float32, np.nan),
-        "variance": (np.float32, np.nan),
-        "coverage": (np.float32, np.nan),
-        "highest": (np.float32, np.nan),  # since first sight
+        Storage.F32: (*_MEANS, "number"),  # the latest number
+        Storage.COUNTER: (*_MEANS, "increment_1h", "increment_24h"),
+    }
+)
+"""float32 planes of a section's block, NaN before the first number."""
+
+SIDES: Mapping[str, tuple[Any, float]] = MappingProxyType(
+    {
+        "total": (np.float64, np.nan),  # latest number of a counter: float32 loses counts
+        "missing": (np.uint8, NEVER),  # why the latest reading is no number
+        # seconds from the latest number to the latest reading: 0 where that is a number
+        "behind": (np.float32, np.nan),
         "resets": (np.float32, 0.0),  # times a counter went back
     }
 )
-"""dtype and initial value of each plane: 67 bytes a series, 17 float32 planes."""
+"""dtype and initial value of what stands beside the block; `total`, `resets` of counters only."""
+_OF_COUNTERS = frozenset({"total", "resets"})
 
 EVENT_PLANES = MappingProxyType(
     {
@@ -55,105 +71,259 @@ EVENT_PLANES = MappingProxyType(
         "event_at": (np.float64, np.nan),
     }
 )
-ROW_PLANES = MappingProxyType({"last_seen_at": (np.float64, np.nan)})
 
 _FIRST_CAPACITY = 16
+_MOST_INITIALISED = 1_024
+_MOST_PLANS = 256
+_SPARE_COLUMNS = 8
+"""A new metric takes room for an eighth more, and at least for so many."""
+
+
+class Section:
+    """The series of one kind of entity that travel in one way. Bytes a series: 33, counters 49.
+
+    Attributes:
+        planes: Names of the block's planes, in order.
+        place: Where each plane lies.
+        slots: Column by metric name.
+        block: float32, shape (capacity, planes, columns).
+        sides: The arrays of SIDES, shape (capacity, columns).
+        lanes: Which columns are always read together.
+        lane_at: Time of each lane's latest reading, epoch seconds, shape (capacity, lanes).
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        """Make an empty one."""
+        self.storage = storage
+        self.planes = PLANES[storage]
+        self.place = {name: number for number, name in enumerate(self.planes)}
+        self.slots: dict[str, int] = {}
+        self.lanes = LaneBook()
+        self.block: F32 = np.empty((0, len(self.planes), 0), np.float32)
+        self.sides: dict[str, AnyArray] = {
+            name: np.empty((0, 0), dtype)
+            for name, (dtype, _) in SIDES.items()
+            if storage is Storage.COUNTER or name not in _OF_COUNTERS
+        }
+        self.lane_at: F64 = np.empty((0, 0), np.float64)
+
+    def slots_of(self, names: list[str], ready: int) -> I64:
+        """Columns of metrics, made where they are new; rows below `ready` are in use."""
+        for name in names:
+            self.slots.setdefault(name, len(self.slots))
+        width = self.block.shape[2]
+        if len(self.slots) > width:
+            spare = max(_SPARE_COLUMNS, len(self.slots) // 8)
+            room = len(self.slots) + (spare if width else 0)
+            self._reshape(self.block.shape[0], room, ready)
+            self.clear(slice(0, ready), slice(width, room))
+        return np.array([self.slots[name] for name in names], np.int64)
+
+    def plan(self, slots: I64, ready: int) -> SectionColumns:
+        """How a table with these columns is read and written."""
+        before = self.lane_at.shape[1]
+        copies = self.lanes.cover(slots.tolist())
+        if self.lanes.count > before:
+            grown = np.empty((self.block.shape[0], self.lanes.count))
+            grown[:ready, :before] = self.lane_at[:ready]
+            for lane in range(before, self.lanes.count):
+                source = copies.get(lane)
+                grown[:ready, lane] = -np.inf if source is None else grown[:ready, source]
+            self.lane_at = grown
+        return self.lanes.columns(slots)
+
+    def widen(self, capacity: int, ready: int) -> None:
+        """Make room for so many rows."""
+        self._reshape(capacity, self.block.shape[2], ready)
+        lanes = np.empty((capacity, self.lane_at.shape[1]))
+        lanes[:ready] = self.lane_at[:ready]
+        self.lane_at = lanes
+
+    def clear(self, rows: slice | I64, columns: slice | None = None) -> None:
+        """Set series to their initial values; all columns, and the lanes, where none are named."""
+        chosen = slice(None) if columns is None else columns
+        self.block[rows, :, chosen] = np.nan
+        for name, side in self.sides.items():
+            side[rows, chosen] = SIDES[name][1]
+        if columns is None:
+            self.lane_at[rows] = -np.inf
+
+    def move(self, keep: I64) -> None:
+        """Close the rows up to those kept, which rise."""
+        arrays: tuple[AnyArray, ...] = (self.block, self.lane_at, *self.sides.values())
+        for array in arrays:
+            array[: keep.size] = array[keep]
+
+    def _reshape(self, capacity: int, width: int, ready: int) -> None:
+        # Memory that was never written is not resident: nothing is filled before it is used.
+        old = self.block
+        self.block = np.empty((capacity, len(self.planes), width), np.float32)
+        self.block[:ready, :, : old.shape[2]] = old[:ready]
+        for name, side in self.sides.items():
+            grown = np.empty((capacity, width), side.dtype)
+            grown[:ready, : side.shape[1]] = side[:ready]
+            self.sides[name] = grown
+
+
+class SchemaPlan:
+    """Where a schema's columns lie: its float32 columns, and its counters.
+
+    Attributes:
+        narrow: Of the float32 section, None where the schema has none.
+        wide: Of the counters' section, None where the schema has none.
+        lane_counts: Lanes of both sections when it was made; other numbers make it outdated.
+    """
+
+    __slots__ = ("lane_counts", "narrow", "wide")
+
+    def __init__(
+        self,
+        narrow: SectionColumns | None,
+        wide: SectionColumns | None,
+        lane_counts: tuple[int, int],
+    ) -> None:
+        self.narrow = narrow
+        self.wide = wide
+        self.lane_counts = lane_counts
 
 
 class KindPlanes:
-    """All planes of one kind of entity, growing by doubling in both directions.
+    """All that is kept of one kind of entity, growing by doubling.
 
     Attributes:
         refs: Entities in row order.
         index: Row by entity key.
-        metrics: Row in the planes by metric name.
-        schema_rows: Rows of a schema's metrics, in its order.
+        narrow: Series that travel as float32.
+        wide: Counters.
         groups: Row in the event planes by group.
-        by_metric: The planes of PLANES, shape (metrics, capacity).
         by_group: The planes of EVENT_PLANES, shape (groups, capacity).
-        by_row: The planes of ROW_PLANES, shape (1, capacity).
+        last_seen_at: Time of each entity's latest reading, epoch seconds, shape (capacity,).
         node_rows: Row of each entity's node among the nodes, shape (capacity,).
+        changes: Raised by whatever changes a number.
     """
 
     def __init__(self) -> None:
         self.refs: list[EntityRef] = []
         self.index: dict[str, int] = {}
-        self.metrics: dict[str, int] = {}
-        self.schema_rows: dict[Schema, AnyArray] = {}
+        self.narrow = Section(Storage.F32)
+        self.wide = Section(Storage.COUNTER)
         self.groups: dict[EventGroup, int] = {}
-        self.by_metric = _make(PLANES, 0, _FIRST_CAPACITY)
-        self.by_group = _make(EVENT_PLANES, 0, _FIRST_CAPACITY)
-        self.by_row = _make(ROW_PLANES, 1, _FIRST_CAPACITY)
-        self.node_rows: I64 = np.full(_FIRST_CAPACITY, -1, np.int64)
+        self.by_group = _event_planes(0, 0)
+        self.last_seen_at: F64 = np.empty(0)
+        self.node_rows: I64 = np.empty(0, np.int64)
+        self.changes = 0
+        # by identity, each with its schema, whose identity is not given away while it is kept
+        self._plans: dict[int, tuple[Schema, SchemaPlan]] = {}
+        self._ready = 0
+        self._widen(_FIRST_CAPACITY)
 
     @property
     def capacity(self) -> int:
-        """Columns that the arrays have room for."""
+        """Rows that the arrays have room for."""
         return int(self.node_rows.shape[0])
 
+    @property
+    def metrics(self) -> list[str]:
+        """All metrics ever sent."""
+        return list({**self.narrow.slots, **self.wide.slots})
+
+    def section_of(self, storage: Storage) -> Section:
+        """The section of series that travel so."""
+        return self.wide if storage is Storage.COUNTER else self.narrow
+
     def add(self, ref: EntityRef) -> int:
-        """A new row for `ref`, all planes at their initial values."""
+        """A new row for `ref`, all at initial values."""
         row = len(self.refs)
         if row == self.capacity:
             self._widen(2 * row)
+        if row >= self._ready:
+            self._initialise(min(row + _MOST_INITIALISED, self.capacity))
         self.refs.append(ref)
         self.index[ref.key] = row
+        self.changes += 1
         return row
 
-    def metric_row(self, name: str) -> int:
-        """Row of a metric in the planes, made on first use."""
-        row = self.metrics.setdefault(name, len(self.metrics))
-        if row >= self.by_metric["last"].shape[0]:
-            self.by_metric = _deepen(self.by_metric, PLANES, max(8, 2 * row))
-        return row
+    def plan_of(self, schema: Schema) -> SchemaPlan:
+        """Where the columns of a schema lie."""
+        kept = self._plans.get(id(schema))  # its hash is over all columns: too dear for each batch
+        if kept is not None and kept[1].lane_counts == self._lane_counts():
+            return kept[1]
+        narrow = self._columns(self.narrow, schema)
+        wide = self._columns(self.wide, schema)
+        plan = SchemaPlan(narrow, wide, self._lane_counts())
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[id(schema)] = schema, plan
+        return plan
+
+    def columns_of(self, storage: Storage, names: list[str]) -> SectionColumns:
+        """Where some metrics lie in a section, made where they are new."""
+        section = self.section_of(storage)
+        return section.plan(section.slots_of(names, self._ready), self._ready)
 
     def group_row(self, group: EventGroup) -> int:
         """Row of an event group in the planes, made on first use."""
         row = self.groups.setdefault(group, len(self.groups))
         if row >= self.by_group["event_at"].shape[0]:
-            self.by_group = _deepen(self.by_group, EVENT_PLANES, max(4, 2 * row))
+            deep = _event_planes(max(4, 2 * row), self.capacity)
+            for name, plane in self.by_group.items():
+                deep[name][: plane.shape[0]] = plane
+            self.by_group = deep
         return row
+
+    def clear(self, rows: I64) -> None:
+        """Set rows to their initial values; they keep their entities."""
+        self.narrow.clear(rows)
+        self.wide.clear(rows)
+        self.last_seen_at[rows] = np.nan
+        for name, (_, initial) in EVENT_PLANES.items():
+            self.by_group[name][:, rows] = initial
 
     def drop(self, keys: set[str]) -> None:
         """Remove entities; the rows of the others close up."""
-        keep = [row for row, ref in enumerate(self.refs) if ref.key not in keys]
+        keep = np.array([n for n, ref in enumerate(self.refs) if ref.key not in keys], np.int64)
         count = len(self.refs)
-        for planes, specs in self._tables():
-            for name, (_, initial) in specs.items():
-                plane = planes[name]
-                plane[:, : len(keep)] = plane[:, keep]
-                plane[:, len(keep) : count] = initial
-        self.node_rows[: len(keep)] = self.node_rows[keep]
-        self.refs[:] = [self.refs[row] for row in keep]
+        self.narrow.move(keep)
+        self.wide.move(keep)
+        self.last_seen_at[: keep.size] = self.last_seen_at[keep]
+        self.node_rows[: keep.size] = self.node_rows[keep]
+        for plane in self.by_group.values():
+            plane[:, : keep.size] = plane[:, keep]
+        self.clear(np.arange(keep.size, count))
+        self.refs[:] = [self.refs[row] for row in keep.tolist()]
         self.index = {ref.key: row for row, ref in enumerate(self.refs)}
+        self.changes += 1
 
-    def _tables(self) -> tuple[tuple[dict[str, AnyArray], Any], ...]:
-        return (
-            (self.by_metric, PLANES),
-            (self.by_group, EVENT_PLANES),
-            (self.by_row, ROW_PLANES),
-        )
+    def _lane_counts(self) -> tuple[int, int]:
+        return self.narrow.lanes.count, self.wide.lanes.count
+
+    def _columns(self, section: Section, schema: Schema) -> SectionColumns | None:
+        names = [c.name for c in schema.columns if c.storage is section.storage]
+        return self.columns_of(section.storage, names) if names else None
+
+    def _initialise(self, until: int) -> None:
+        rows = slice(self._ready, until)
+        self.narrow.clear(rows)
+        self.wide.clear(rows)
+        self.last_seen_at[rows] = np.nan
+        self.node_rows[rows] = -1
+        self._ready = until
 
     def _widen(self, capacity: int) -> None:
-        for planes, specs in self._tables():
-            for name, (dtype, initial) in specs.items():
-                old = planes[name]
-                wide = np.full((old.shape[0], capacity), initial, dtype)
-                wide[:, : old.shape[1]] = old
-                planes[name] = wide
-        rows = np.full(capacity, -1, np.int64)
-        rows[: self.capacity] = self.node_rows
-        self.node_rows = rows
+        ready = self._ready
+        self.narrow.widen(capacity, ready)
+        self.wide.widen(capacity, ready)
+        seen, nodes = np.empty(capacity), np.empty(capacity, np.int64)
+        seen[:ready], nodes[:ready] = self.last_seen_at[:ready], self.node_rows[:ready]
+        self.last_seen_at, self.node_rows = seen, nodes
+        wide = _event_planes(self.by_group["event_at"].shape[0], capacity)
+        for name, plane in self.by_group.items():
+            wide[name][:, : plane.shape[1]] = plane
+        self.by_group = wide
 
 
-def _make(specs: Any, depth: int, capacity: int) -> dict[str, AnyArray]:
+def _event_planes(depth: int, capacity: int) -> dict[str, AnyArray]:
     return {
-        name: np.full((depth, capacity), initial, dtype) for name, (dtype, initial) in specs.items()
+        name: np.full((depth, capacity), initial, dtype)
+        for name, (dtype, initial) in EVENT_PLANES.items()
     }
-
-
-def _deepen(planes: dict[str, AnyArray], specs: Any, depth: int) -> dict[str, AnyArray]:
-    made = _make(specs, depth, next(iter(planes.values())).shape[1])
-    for name, plane in planes.items():
-        made[name][: plane.shape[0]] = plane
-    return made

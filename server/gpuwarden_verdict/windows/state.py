@@ -8,9 +8,13 @@ import numpy as np
 
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.event_groups import EventGroup
-from gpuwarden_verdict.windows.checkpoint import decode_checkpoint, encode_checkpoint
+from gpuwarden_verdict.windows.checkpoint import (
+    CheckpointPart,
+    decode_checkpoint,
+    encode_checkpoint,
+)
 from gpuwarden_verdict.windows.planes import DAY_S, F32, F64, HOUR_S, I64, KindPlanes
-from gpuwarden_verdict.windows.update import apply_readings, readings_of
+from gpuwarden_verdict.windows.update import ReadTable, apply_readings, stack_tables
 from gpuwarden_verdict.windows.view import KindView
 from gpuwarden_wire.batches import MissingCell
 from gpuwarden_wire.metrics import EntityKind
@@ -32,6 +36,7 @@ class FleetState:
         self.late_rows = 0
         self.generation = 0
         self._kinds = {kind: KindPlanes() for kind in EntityKind}
+        self._views: dict[EntityKind, KindView] = {}
         self._members: dict[str, set[tuple[EntityKind, str]]] = {}
 
     def register(self, ref: EntityRef) -> int:
@@ -48,6 +53,7 @@ class FleetState:
         else:
             self._members[planes.refs[row].node_id].discard((ref.kind, ref.key))
             planes.refs[row] = ref
+            planes.changes += 1
         self._members.setdefault(ref.node_id, set()).add((ref.kind, ref.key))
         node = EntityRef(EntityKind.NODE, ref.node_id, ref.node_id)
         planes.node_rows[row] = row if ref.kind is EntityKind.NODE else self.register(node)
@@ -68,10 +74,7 @@ class FleetState:
         missing: Sequence[MissingCell],
         observed_at: float,
     ) -> None:
-        """Fold one table in.
-
-        Rows that already hold a later reading of one of the columns are left out and counted in
-        `late_rows`. Metrics outside the registry are kept like any other.
+        """Fold one table in; see `apply_batches`.
 
         Args:
             kind: Kind of the entities.
@@ -80,11 +83,49 @@ class FleetState:
             f32: Shape (f32 columns, n), in the metrics' units.
             f64: Counters, shape (counter columns, n).
             missing: Reasons of NaN cells.
-            observed_at: Epoch seconds. A clock that runs ahead is the caller's to hold back: what
-                is older than the latest reading counts as late.
+            observed_at: Epoch seconds.
         """
-        readings = readings_of(schema, rows, f32, f64, missing, observed_at)
-        self.late_rows += apply_readings(self._kinds[kind], readings)
+        table = ReadTable(
+            kind,
+            rows,
+            schema,
+            np.asarray(f32, "<f4").tobytes(),
+            np.asarray(f64, "<f8").tobytes(),
+            missing,
+            observed_at,
+        )
+        self.apply_batches([[table]])
+
+    def apply_batches(self, batches: Sequence[Sequence[ReadTable]]) -> None:
+        """Fold the batches of several nodes in, as if one after the other.
+
+        Rows that already hold a later reading of one of the columns are left out and counted in
+        `late_rows`. Metrics outside the registry are kept like any other. A clock that runs ahead
+        is the caller's to hold back: what is older than the latest reading counts as late.
+
+        Args:
+            batches: Each the tables of one node, in order. Tables of one schema are folded
+                together, so the cost of a table falls with the number of nodes.
+        """
+        self._views.clear()  # they keep columns that nobody will ask for again
+        for number in range(max(map(len, batches), default=0)):
+            alike: dict[tuple[int, int], list[ReadTable]] = {}
+            for tables in batches:
+                if number < len(tables):
+                    table = tables[number]
+                    alike.setdefault((id(table.schema), table.rows.size), []).append(table)
+            for group in alike.values():
+                self._apply_group(group)
+
+    def _apply_group(self, group: Sequence[ReadTable]) -> None:
+        readings = stack_tables(group)
+        if readings.rows.size > group[0].rows.size and np.unique(readings.rows).size < (
+            readings.rows.size
+        ):
+            for table in group:  # two nodes name one GPU that nobody has claimed yet
+                self.late_rows += apply_readings(self._kinds[table.kind], stack_tables([table]))
+            return
+        self.late_rows += apply_readings(self._kinds[group[0].kind], readings)
 
     def note_event(self, ref: EntityRef, group: EventGroup, at: float, count: int) -> None:
         """Count `count` events of a group on an entity at `at` (epoch seconds).
@@ -101,6 +142,7 @@ class FleetState:
             fresh = count * np.exp(-(until - at) / constant)
             plane[line, row] = plane[line, row] * np.exp(-idle / constant) + fresh
         planes.by_group["event_at"][line, row] = until
+        planes.changes += 1
 
     def note_repair(self, ref: EntityRef) -> None:
         """A check passed after a repair: what was counted before it is no longer evidence.
@@ -118,16 +160,24 @@ class FleetState:
                 continue
             for name in ("events_1h", "events_24h"):
                 planes.by_group[name][:, row] = 0.0
-            for name in ("increment_1h", "increment_24h"):
-                counted = planes.by_metric[name][:, row]
-                counted[~np.isnan(counted)] = 0.0
+            counted = planes.wide.block[row, planes.wide.place["increment_1h"] :]
+            counted[~np.isnan(counted)] = 0.0
+            planes.changes += 1
 
     def view(self, kind: EntityKind) -> KindView:
-        """What sweeps and features read."""
-        return KindView(self._kinds[kind])
+        """What sweeps and features read; the same view while nothing changes."""
+        planes = self._kinds[kind]
+        view = self._views.get(kind)
+        if view is None or view.changes != planes.changes:
+            view = self._views[kind] = KindView(planes)
+        return view
 
     def export_nodes(self, node_ids: Iterable[str]) -> bytes:
         """Checkpoint of the incremental state of whole nodes; unknown nodes are left out."""
+        return encode_checkpoint(self.copy_nodes(node_ids))
+
+    def copy_nodes(self, node_ids: Iterable[str]) -> list[CheckpointPart]:
+        """As `export_nodes`, not encoded yet: that needs no lock."""
         wanted = [self._members[node] for node in node_ids if node in self._members]
         rows = {
             kind: np.array(
@@ -141,7 +191,7 @@ class FleetState:
             )
             for kind in EntityKind
         }
-        return encode_checkpoint(self._kinds, rows)
+        return [CheckpointPart.copied(k, planes, rows[k]) for k, planes in self._kinds.items()]
 
     def import_nodes(self, blob: bytes) -> None:
         """Restore what `export_nodes` gave; it replaces the state of the entities in it.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -14,27 +15,34 @@ from gpuwarden_verdict.windows.planes import (
     F64,
     HOUR_S,
     I64,
-    NEVER,
+    NUMBER,
+    SIDES,
     U8,
     AnyArray,
     KindPlanes,
+    Section,
 )
+from gpuwarden_wire.metrics import Storage
+from gpuwarden_wire.registry import METRIC_BY_NAME
+
+Array = TypeVar("Array", bound=AnyArray)
 
 
 class KindView:
     """The state of all N entities of one kind, in row order; NaN where there is no number.
 
-    Arrays are windows onto live state where nothing has to be computed: use them under the owner's
-    lock and never write to them. A metric that nobody ever sent is all NaN, code 4. Times are epoch
+    Arrays are copies or windows onto live state: use them under the owner's lock and never write to
+    them. A metric that nobody ever sent is all NaN, code 4. Times are epoch
     seconds of the agents' clocks.
     """
 
     def __init__(self, planes: KindPlanes) -> None:
+        self.changes = planes.changes
         self._planes = planes
-        self._count = len(planes.refs)
+        self._columns: dict[tuple[str, str], AnyArray] = {}
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._planes.refs)
 
     @property
     def refs(self) -> Sequence[EntityRef]:
@@ -49,36 +57,33 @@ class KindView:
     @property
     def node_rows(self) -> I64:
         """Row of each entity's node in the view of nodes, int64, shape (N,)."""
-        return self._planes.node_rows[: self._count]
+        return self._planes.node_rows[: len(self)]
 
     def last(self, metric: str) -> F32:
         """Latest reading, in the metric's unit, float32; NaN where it was no number."""
-        return self._plane("last", metric)
+        return self._kept("last", metric, self._last)
 
     def age_s(self, metric: str, now: float) -> F32:
         """Seconds from the latest number to `now`, float32; NaN where there never was one."""
-        return (now - self._plane("value_at", metric)).astype(np.float32)
+        return (now - self._value_at(metric)).astype(np.float32)
 
     def lag_s(self, metric: str) -> F32:
         """Seconds from the latest number to the entity's latest reading of anything, float32.
 
         Both are the agent's clock, so that a node whose clock is off is judged right.
         """
-        return (self.last_seen_at() - self._plane("value_at", metric)).astype(np.float32)
+        return (self.last_seen_at() - self._value_at(metric)).astype(np.float32)
 
     def steady_s(self, metric: str) -> F32:
         """Seconds over which the present number has been read again and again, float32.
 
         0 where it was read once only; NaN where there is none.
         """
-        held = self._plane("value_at", metric) - self._plane("changed_at", metric)
-        return held.astype(np.float32)
+        return self._plane("steady", metric)
 
     def missing_code(self, metric: str) -> U8:
         """0 a number, 1 not supported, 2 unavailable, 3 stale, 4 never sent; uint8."""
-        if metric not in self._planes.metrics:
-            return np.full(self._count, NEVER, np.uint8)
-        return self._plane("missing", metric)
+        return self._kept("missing", metric, lambda name: self._side("missing", name))
 
     def increment_1h(self, metric: str) -> F32:
         """Growth of a counter, decayed with time constant 1 h to the latest reading, float32.
@@ -106,7 +111,7 @@ class KindView:
 
     def last_change_at(self, metric: str) -> F64:
         """When the number last changed or was first seen, float64; NaN where none was."""
-        return self._plane("changed_at", metric)
+        return self._value_at(metric) - self._plane("steady", metric)
 
     def coverage_s(self, metric: str) -> F32:
         """Time between numbers, decayed as `increment_1h` is, float32: their quotient is a rate.
@@ -121,7 +126,7 @@ class KindView:
 
     def resets(self, metric: str) -> F32:
         """How often the counter went back since first sight, float32."""
-        return self._plane("resets", metric) if metric in self._planes.metrics else self._full(0.0)
+        return self._side("resets", metric)
 
     def events_1h(self, group: EventGroup, now: float | None = None) -> F32:
         """Events of a group, decayed with time constant 1 h, float32, 0 where none.
@@ -137,26 +142,81 @@ class KindView:
     def last_event_at(self, group: EventGroup) -> F64:
         """When the latest event of a group was observed, float64, NaN where none."""
         if group not in self._planes.groups:
-            return np.full(self._count, np.nan)
-        return self._planes.by_group["event_at"][self._planes.groups[group], : self._count]
+            return np.full(len(self), np.nan)
+        return self._planes.by_group["event_at"][self._planes.groups[group], : len(self)]
 
     def last_seen_at(self) -> F64:
         """When the latest reading of the entity was observed, float64, NaN where none."""
-        return self._planes.by_row["last_seen_at"][0, : self._count]
+        return self._planes.last_seen_at[: len(self)]
 
     def _events(self, name: str, constant: float, group: EventGroup, now: float | None) -> F32:
         if group not in self._planes.groups:
             return self._full(0.0)
-        counts = self._planes.by_group[name][self._planes.groups[group], : self._count]
+        counts = self._planes.by_group[name][self._planes.groups[group], : len(self)]
         until = self.last_seen_at() if now is None else now
         idle = np.fmax(np.nan_to_num(until - self.last_event_at(group)), 0.0)
         return (counts * np.exp(-idle / constant)).astype(np.float32)
 
-    def _plane(self, name: str, metric: str) -> AnyArray:
-        row = self._planes.metrics.get(metric)
-        if row is None:
+    def _last(self, metric: str) -> F32:
+        section, slot = self._place(metric)
+        if section is None:
             return self._full(np.nan)
-        return self._planes.by_metric[name][row, : self._count]
+        if section.storage is Storage.COUNTER:
+            with np.errstate(over="ignore"):
+                number = self._side("total", metric).astype(np.float32)
+        else:
+            number = section.block[: len(self), section.place["number"], slot].copy()
+        number[self.missing_code(metric) != NUMBER] = np.nan
+        return number
+
+    def _value_at(self, metric: str) -> F64:
+        """When the latest number was read, epoch seconds, NaN where there never was one."""
+        return self._kept("value_at", metric, self._number_times)
+
+    def _number_times(self, metric: str) -> F64:
+        section, slot = self._place(metric)
+        if section is None:
+            return np.full(len(self), np.nan)
+        times = section.lane_at[: len(self), section.lanes.lane_of(slot)]
+        at: F64 = times - section.sides["behind"][: len(self), slot]
+        return at
+
+    def _plane(self, name: str, metric: str) -> F32:
+        return self._kept(name, metric, lambda metric: self._column(name, metric))
+
+    def _column(self, name: str, metric: str) -> F32:
+        section, slot = self._place(metric)
+        if section is None or name not in section.place:
+            return self._full(np.nan)
+        return section.block[: len(self), section.place[name], slot].copy()
+
+    def _side(self, name: str, metric: str) -> AnyArray:
+        section, slot = self._place(metric)
+        if section is None or name not in section.sides:
+            dtype, initial = SIDES[name]
+            return np.full(len(self), initial, dtype)
+        column: AnyArray = section.sides[name][: len(self), slot].copy()
+        return column
+
+    def _place(self, metric: str) -> tuple[Section | None, int]:
+        """Where a metric lies: as the registry says where it came in both ways."""
+        known = METRIC_BY_NAME.get(metric)
+        first = known.storage if known is not None else Storage.F32
+        for storage in sorted(Storage, key=lambda storage: storage is not first):
+            section = self._planes.section_of(storage)
+            if metric in section.slots:
+                return section, section.slots[metric]
+        return None, -1
+
+    def _kept(self, name: str, metric: str, read: Callable[[str], Array]) -> Array:
+        """A column, read once while nothing changes: it lies scattered over the fleet's rows."""
+        if self.changes != self._planes.changes:
+            self._columns.clear()
+            self.changes = self._planes.changes
+        column = self._columns.get((name, metric))
+        if column is None:
+            column = self._columns[name, metric] = read(metric)
+        return cast("Array", column)
 
     def _full(self, value: float) -> F32:
-        return np.full(self._count, value, np.float32)
+        return np.full(len(self), value, np.float32)
