@@ -19,7 +19,9 @@ from gpuwarden_cli.commands import (
     kernel_log,
     keys,
     learning,
+    notify,
     server,
+    silences,
 )
 from gpuwarden_cli.demo import command as demo
 from gpuwarden_cli.exits import CommandError, ExitCode
@@ -67,7 +69,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, inject):
         part.register(app)
-    for part in (learning, kernel_log, config):
+    for part in (learning, kernel_log, config, notify, silences):
         part.register(app)
     return app
 

@@ -259,6 +259,11 @@ def raw(path: str, query: Mapping[str, object] | None = None) -> Call[Any]:
     return _get(path, object, query or _NOTHING)
 
 
+def raw_post(path: str, body: Mapping[str, object]) -> Call[Any]:
+    """The JSON answer of any POST route, undigested."""
+    return _write(path, object, body)
+
+
 # How they are made
 
 

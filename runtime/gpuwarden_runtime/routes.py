@@ -114,3 +114,4 @@ class Routes:
     all_audit = Walk(calls.audit)
     check_ready = Route(calls.check_ready)
     raw = Route(calls.raw)
+    raw_post = Route(calls.raw_post)

@@ -59,6 +59,10 @@ from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.streams import make_streams, stream_handlers
 from gpuwarden_server.learning.models import load_model
 from gpuwarden_server.learning.scorer import Scorer
+from gpuwarden_server.notifications.endpoints import notifications_router
+from gpuwarden_server.notifications.feature import Notifications, make_notifications
+from gpuwarden_server.notifications.places import node_labels
+from gpuwarden_server.notifications.quiet.endpoints import silences_router
 from gpuwarden_server.serving import bind_socket, make_server, serve
 from gpuwarden_server.store.database import Store, connect_store
 from gpuwarden_server.store.folder import check_free, lock_of
@@ -69,7 +73,6 @@ from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.streams.feature import FactStreams
 from gpuwarden_server.streams.meters import StreamMeters
 from gpuwarden_server.web.feature import Web
-from gpuwarden_server.webhooks.feature import Webhooks, make_webhooks
 from gpuwarden_verdict.policy.document import PolicyDocument
 from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_verdict.windows import FleetState
@@ -182,8 +185,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     }
     web = Web(base.ring, base.store.state, base.clock, base.meters.registry)
     parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging, side.streams, web]
-    if side.webhooks is not None:
-        parts.append(side.webhooks)
+    parts.append(side.notifications)
     app = _assemble(base, _routers(base, side), parts)
     document_raw_routes(app)
     web.install(app)
@@ -258,7 +260,7 @@ class _VerdictSide:
         judging: The judge.
         hub: Readers of the exclusion feed.
         streams: Readers of incidents and states.
-        webhooks: Delivery of facts, None where no endpoint is set.
+        notifications: Who is told of facts.
         scorer: The learnt score.
         policy: Rules.
     """
@@ -266,7 +268,7 @@ class _VerdictSide:
     judging: Judging
     hub: FeedHub
     streams: FactStreams
-    webhooks: Webhooks | None
+    notifications: Notifications
     scorer: Scorer
     policy: PolicyDocument
 
@@ -276,15 +278,8 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     mode = settings.mode if "mode" in settings.model_fields_set else None
     policy = load_policy(settings.policy_file, mode)
     base.ring.follow_pools(lambda node_id: pool_of(policy, node_id).name)
-    secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
-    webhooks = make_webhooks(
-        settings.webhook_url,
-        secret,
-        settings.webhook_retry_s,
-        base.store.state,
-        base.clock,
-        registry,
-    )
+    places = node_labels(base.directory, policy)
+    notifications = make_notifications(settings, base.store.state, base.clock, registry, places)
     stream_meters = StreamMeters(registry)
     hub = FeedHub(stream_meters)
     streams = make_streams(base.store.state, stream_meters, base.stopping)
@@ -301,18 +296,19 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             hub=hub,
             moved=streams.wake,
             risks=scorer,
-            facts=webhooks.outbox if webhooks is not None else None,
+            facts=notifications.outbox,
             registry=registry,
             sweep_interval_s=settings.sweep_interval_s,
             patience=Patience(settings.silent_after_s, settings.gone_after_s),
             stopping=base.stopping,
         )
     )
+    notifications.follow_sweeps(judging.sweep_age_s)
     base.board.add_probe("judge", judging.probe)
     base.board.add_note("model", lambda: scorer.trouble or None)
-    if webhooks is not None:
-        base.board.add_probe("webhooks", webhooks.probe)
-    return _VerdictSide(judging, hub, streams, webhooks, scorer, policy)
+    base.board.add_probe("notifications", notifications.probe)
+    base.board.add_note("notifications", notifications.trouble)
+    return _VerdictSide(judging, hub, streams, notifications, scorer, policy)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
@@ -335,6 +331,8 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         scorer=side.scorer,
         clock=base.clock,
     )
+    yield notifications_router(side.notifications, state, base.clock)
+    yield silences_router(state, base.clock, side.notifications.planner.wake)
     install_fleet_meters(sources, base.meters.registry)
     yield from api_routers(sources)
     yield console_router()

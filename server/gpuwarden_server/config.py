@@ -75,9 +75,20 @@ class Settings(BaseSettings):
     model_folder: Path | None = Field(
         default=None, description="Folder of the scoring model; none: the shipped, promoted one."
     )
+    notify_file: Path | None = Field(
+        default=None,
+        description="Who is told of incidents and decisions, in TOML (docs/notifications.md); "
+        "none: nobody but GPUWARDEN_WEBHOOK_URL.",
+    )
+    notify_private_networks: str = Field(
+        default="127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7",
+        description="Private networks that notifications may be sent to, comma-separated; none "
+        "for none. Link-local and metadata addresses are refused whatever stands here.",
+    )
     webhook_url: str | None = Field(
         default=None,
-        description="Where decisions are delivered as Standard Webhooks; none: nowhere.",
+        description="One Standard Webhooks receiver of all facts, without a notification file; "
+        "its endpoint is named webhook.",
     )
     webhook_secret: SecretStr | None = Field(
         default=None, description="Secret that signs webhooks, in Standard Webhooks' whsec_ form."
@@ -86,8 +97,8 @@ class Settings(BaseSettings):
         default=5.0,
         gt=0,
         le=3600,
-        description="Mean wait after a webhook's first failure, seconds; doubles up to an hour, "
-        "for a day.",
+        description="Mean wait after a first failure of any notification, seconds; all later "
+        "waits scale with it.",
     )
     keep_alive_s: int = Field(
         default=75,
@@ -154,3 +165,8 @@ def load_settings() -> Settings:
             for item in error.errors(include_input=False)
         ]
         raise StartError("; ".join(wrong), "Correct these environment variables.") from None
+
+
+def variable(name: str) -> str | None:
+    """An environment variable that a file of the operator's names; None where it is not set."""
+    return os.environ.get(name)

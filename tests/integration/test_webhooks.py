@@ -32,7 +32,7 @@ def receiver() -> Iterator[Receiver]:
 
 def settings(folder: Path, url: str, **overrides: Any) -> Settings:
     return quick_settings(
-        folder, webhook_url=url, webhook_secret=SECRET, webhook_retry_s=0.05, **overrides
+        folder, webhook_url=url, webhook_secret=SECRET, webhook_retry_s=0.005, **overrides
     )
 
 
@@ -56,10 +56,10 @@ def test_a_receiver_that_fails_and_recovers_gets_every_fact_once(
         lose_and_revoke(server)
         wait_until(lambda: len(receiver.accepted) == 3, "three facts told")
         wait_until(
-            lambda: server.figure("gpuwarden_webhook_attempts_total", outcome="delivered") == 3,
+            lambda: server.figure("gpuwarden_notify_attempts_total", outcome="delivered") == 3,
             "three attempts counted as delivered",
         )
-        assert server.figure("gpuwarden_webhook_attempts_total", outcome="failed") == 5
+        assert server.figure("gpuwarden_notify_attempts_total", outcome="failed") == 5
     assert sorted(receiver.types()) == ["decision.ended", "decision.in_force", "incident.opened"]
     assert len(set(receiver.accepted)) == 3
     assert len(receiver.tried) == 8
@@ -67,7 +67,7 @@ def test_a_receiver_that_fails_and_recovers_gets_every_fact_once(
     assert opened["data"]["entity"] == "GPU-told-0"
     assert opened["timestamp"].endswith("Z")
     log = query(tmp_path / "state", "SELECT http_status, error FROM deliveries ORDER BY row")
-    phases = query(tmp_path / "state", "SELECT DISTINCT phase FROM outbox")
+    phases = query(tmp_path / "state", "SELECT DISTINCT phase FROM notify_messages")
     assert [status for status, _ in log if status != 204] == [503, 500, 429, 302, 404]
     assert phases == [("delivered",)]
 
@@ -93,7 +93,7 @@ def test_what_was_not_told_is_told_after_a_restart(tmp_path: Path, receiver: Rec
     with running_server(first) as server:
         lose_and_revoke(server)
         wait_until(
-            lambda: server.figure("gpuwarden_webhook_attempts_total", outcome="failed") >= 1,
+            lambda: server.figure("gpuwarden_notify_attempts_total", outcome="failed") >= 1,
             "a failed attempt",
         )
     again = settings(tmp_path, receiver.url, admin_key=first.admin_key)
@@ -106,7 +106,7 @@ def test_a_metadata_address_is_never_sent_to(tmp_path: Path) -> None:
     with running_server(settings(tmp_path, "http://169.254.169.254/latest")) as server:
         lose_and_revoke(server)
         wait_until(
-            lambda: server.figure("gpuwarden_webhook_attempts_total", outcome="failed") >= 1,
+            lambda: server.figure("gpuwarden_notify_attempts_total", outcome="failed") >= 1,
             "refused",
         )
     errors = query(tmp_path / "state", "SELECT DISTINCT error FROM deliveries")

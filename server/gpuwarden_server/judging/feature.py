@@ -140,6 +140,10 @@ class Judging:
         """Why judging does not go on, None where it does."""
         return NOT_STARTED if self._worker is None else self._worker.trouble()
 
+    def sweep_age_s(self) -> float | None:
+        """Seconds since the fleet was last looked over; None before the first time."""
+        return None if self._worker is None else self._worker.sweep_age_s()
+
     def events_stored(self, events: Sequence[StoredEvent]) -> None:
         """Events are durable: judge them."""
         if self._worker is not None:

@@ -115,6 +115,7 @@ class JudgeWorker:
         self._wake = Event()
         self._stopping = False
         self._trouble: str | None = None
+        self._swept_at: float | None = None
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._thread = Thread(target=self._run, name="judge", daemon=True)
 
@@ -153,6 +154,11 @@ class JudgeWorker:
         if self._trouble is not None:
             return self._trouble
         return None if self._thread.is_alive() else "the judge's thread has ended"
+
+    def sweep_age_s(self) -> float | None:
+        """Seconds since the fleet was last looked over to the end; None before the first time."""
+        swept_at = self._swept_at
+        return None if swept_at is None else self._clock.monotonic() - swept_at
 
     def _run(self) -> None:
         # The first sweep waits: agents must have had the time to report to this process.
@@ -342,7 +348,8 @@ class JudgeWorker:
         outcomes = self._reassess_all(findings, now)
         if outcomes:
             self._take_over(bench.ledger.commit(Judgement(outcomes, now)))
-        self._meters.sweep.observe(self._clock.monotonic() - began)
+        self._swept_at = self._clock.monotonic()
+        self._meters.sweep.observe(self._swept_at - began)
         self._set_gauges()
 
     def _set_gauges(self) -> None:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from gpuwarden_server.store import tables_access, tables_fleet, tables_judging, tables_web
+from gpuwarden_server.store import (
+    tables_access,
+    tables_fleet,
+    tables_judging,
+    tables_notifications,
+    tables_web,
+)
 from gpuwarden_server.store.base import HISTORY, STATE
 
 __all__ = ["HISTORY", "STATE", "TABLE_MODULES"]
 
-TABLE_MODULES = (tables_access, tables_fleet, tables_judging, tables_web)
+TABLE_MODULES = (
+    tables_access,
+    tables_fleet,
+    tables_judging,
+    tables_notifications,
+    tables_web,
+)

@@ -157,23 +157,21 @@ outbox = Table(
     Column("kind", String(48), nullable=False),
     Column("created_at", Float, nullable=False),
     Column("payload", Text, nullable=False),
-    Column("phase", String(16), nullable=False),  # waiting, delivered, given_up
-    Column("attempts", Integer, nullable=False),
-    Column("next_attempt_at", Float, nullable=False),
-    Index("ix_outbox_phase", "phase", "row"),
 )
 
 deliveries = Table(
     "deliveries",
     STATE,
     Column("row", BigInt, primary_key=True, autoincrement=True),
-    Column("message_id", String(96), nullable=False),
+    Column("lane", String(80), nullable=False, server_default="webhook"),
+    Column("message_id", String(160), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("at", Float, nullable=False),
     Column("duration_s", Float, nullable=False),
     Column("http_status", Integer),
     Column("error", Text, nullable=False),
     Index("ix_deliveries_message_id", "message_id", "row"),
+    Index("ix_deliveries_at", "at"),
 )
 
 judged_position = Table(

@@ -5,9 +5,22 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
 
-from gpuwarden_server.webhooks.addresses import AddressRefused, Resolve, allowed_address, resolve
+from gpuwarden_server.notifications.addresses import (
+    INSIDE,
+    AddressGuard,
+    AddressRefused,
+    Resolve,
+    parse_networks,
+    resolve,
+)
 
 Address = IPv4Address | IPv6Address
+
+
+def allowed_address(
+    host: str, port: int, resolver: Resolve, inside: str = ",".join(INSIDE)
+) -> Address:
+    return AddressGuard(parse_networks(inside), resolver).address(host, port)
 
 
 def answering(*texts: str) -> Resolve:
@@ -61,3 +74,21 @@ def test_a_literal_address_resolves_to_itself() -> None:
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(AddressRefused, match="does not resolve"):
         resolve("no-such-host.invalid", 80)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "10.1.2.3", "::ffff:10.1.2.3", "fd12::1"])
+def test_private_addresses_are_allowed_by_list_only(text: str) -> None:
+    with pytest.raises(AddressRefused, match="GPUWARDEN_NOTIFY_PRIVATE_NETWORKS"):
+        allowed_address("hook.example", 443, answering(text), "none")
+    assert allowed_address("hook.example", 443, answering("203.0.113.9"), "none")
+
+
+def test_no_list_allows_a_metadata_address() -> None:
+    everything = "0.0.0.0/0,::/0"
+    with pytest.raises(AddressRefused):
+        allowed_address("hook.example", 443, answering("169.254.169.254"), everything)
+
+
+def test_a_network_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match=r"10\.0\.0\.1/8"):
+        parse_networks("192.168.0.0/16, 10.0.0.1/8")

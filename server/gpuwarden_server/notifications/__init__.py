@@ -1,0 +1,1 @@
+"""Notifications: who is told what, through which channel, once for one cause."""

@@ -1,0 +1,1 @@
+"""Facts that are told, from the judge's transaction to the planner."""

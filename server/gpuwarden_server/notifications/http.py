@@ -1,0 +1,124 @@
+"""One HTTP request to an endpoint: to a checked address, no redirects, a bounded answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from gpuwarden_server.notifications.addresses import AddressGuard, AddressRefused
+from gpuwarden_server.notifications.domain import Delivery
+
+LONGEST_ANSWER = 65_536
+LONGEST_RETRY_AFTER_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back.
+
+    Attributes:
+        http_status: None where nothing did.
+        body: At most LONGEST_ANSWER bytes; empty where it was not asked for.
+        retry_after: Header as it came, "" for none.
+        error: Why there is no answer, "" where there is one.
+    """
+
+    http_status: int | None = None
+    body: bytes = b""
+    retry_after: str = ""
+    error: str = ""
+
+
+class Poster:
+    """Connections to one endpoint; used by one thread."""
+
+    def __init__(self, guard: AddressGuard, timeout_s: float) -> None:
+        self._guard = guard
+        # A redirect is a failure: it could lead to an address that was never checked. The proxy of
+        # the environment is not used: it would resolve the name again.
+        self._client = httpx.Client(timeout=timeout_s, follow_redirects=False, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def post(
+        self, url: str, content: bytes, headers: Mapping[str, str], *, read: bool = False
+    ) -> Answer:
+        """Post JSON; never raises for what the network or the receiver does.
+
+        Args:
+            url: Full URL.
+            content: Body.
+            headers: Beside host, content type and user agent.
+            read: Whether the answer's body matters; it could be of any length.
+        """
+        try:
+            response = self._client.send(self._request(url, content, headers), stream=True)
+            try:
+                body = _bounded(response) if read else b""
+            finally:
+                response.close()
+        except (httpx.HTTPError, httpx.InvalidURL, AddressRefused) as failure:
+            return Answer(error=f"{type(failure).__name__}: {failure}"[:500])
+        return Answer(response.status_code, body, response.headers.get("retry-after", ""))
+
+    def _request(self, url: str, content: bytes, headers: Mapping[str, str]) -> httpx.Request:
+        target = httpx.URL(url)
+        port = target.port or (443 if target.scheme == "https" else 80)
+        address = self._guard.address(target.host, port)
+        own = {
+            "host": target.netloc.decode(),
+            "content-type": "application/json",
+            "user-agent": "gpuwarden",
+        }
+        return self._client.build_request(
+            "POST",
+            target.copy_with(host=str(address)),
+            content=content,
+            headers={**own, **headers},
+            # TLS still asks for and verifies the name, though the connection goes to the address.
+            extensions={"sni_hostname": target.host},
+        )
+
+
+def _bounded(response: httpx.Response) -> bytes:
+    body = b""
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > LONGEST_ANSWER:
+            return body[:LONGEST_ANSWER]
+    return body
+
+
+def delivery_of(answer: Answer, now: float) -> Delivery:
+    """What an answer means where only its code speaks: 2xx is taken, all else is not."""
+    code = answer.http_status
+    if code is None:
+        return Delivery(answer.error, lane_down=True)
+    if 200 <= code < 300:
+        return Delivery(http_status=code)
+    return Delivery(
+        f"HTTP {code}",
+        code,
+        retry_after_s(answer.retry_after, now),
+        gone=code == 410,
+        lane_down=code in (408, 429) or code >= 500,
+    )
+
+
+def retry_after_s(header: str, now: float) -> float | None:
+    """Seconds that a Retry-After asks for: a number or an HTTP date; at most a day, None else."""
+    text = header.strip()
+    if not text:
+        return None
+    if text.isascii() and text.isdigit():
+        return min(float(text), LONGEST_RETRY_AFTER_S)
+    try:
+        moment = parsedate_to_datetime(text)
+        return min(max(0.0, moment.timestamp() - now), LONGEST_RETRY_AFTER_S)
+    except (ValueError, TypeError, OverflowError):
+        return None

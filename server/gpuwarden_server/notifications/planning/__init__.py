@@ -1,0 +1,1 @@
+"""From facts to messages: routes, silences, cases, digests, the rate cap."""

@@ -1,0 +1,121 @@
+"""Cases for people: what has one cause is one notification that is kept up to date."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuwarden_server.notifications.document import EndpointKind
+from gpuwarden_server.notifications.domain import MessageKind
+from gpuwarden_server.notifications.planning.cases import (
+    Case,
+    CaseView,
+    Member,
+    case_key_of,
+    joins,
+    labels_of,
+    line_of,
+    place_of,
+)
+from gpuwarden_server.notifications.planning.desk import PlanDesk
+from gpuwarden_server.notifications.planning.plans import Plan, Source
+
+UPDATE_WAIT_S = 5.0
+"""What joins a case within this time is told with one update."""
+CAP_WINDOW_S = 600.0
+_NEWS = ("severity", "fault_class", "decision")
+
+
+class CasePlan(Plan):
+    """One message a cause: begun, kept up to date, ended."""
+
+    def _open(self, desk: PlanDesk, member: Member, source: Source) -> None:
+        home = self._home(desk, member)
+        if home is None:
+            home = self._new_case(desk, member)
+            desk.save(replace(member, case_key=home.key))
+            self._post(desk, home, MessageKind.TRIGGER, source)
+            return
+        desk.save(replace(member, case_key=home.key))
+        home = replace(home, joined_at=desk.now).risen(member.severity)
+        desk.save_case(home.noted(source.at, f"joined: {line_of(member.body)}"))
+        self._post(desk, home, MessageKind.UPDATE, source)
+
+    def _update(self, desk: PlanDesk, before: Member, after: Member, source: Source) -> None:
+        desk.save(after)
+        case = desk.case(self.endpoint, after.case_key)
+        acknowledged = _phase(after) == "acknowledged" != _phase(before)
+        news = any(before.body.get(name) != after.body.get(name) for name in _NEWS)
+        if case is None or not (news or acknowledged):
+            return  # it wiggles: cleared for a moment, back again
+        case = case.risen(after.severity).noted(source.at, _told(after, source))
+        desk.save_case(case)
+        whole = acknowledged and CaseView(case, tuple(desk.members_of(case))).acknowledged
+        kind = MessageKind.ACKNOWLEDGE if whole else MessageKind.UPDATE
+        self._post(desk, case, kind, source)
+
+    def _close(self, desk: PlanDesk, member: Member, source: Source) -> None:
+        desk.save(member)
+        case = desk.case(self.endpoint, member.case_key)
+        if case is None:
+            return
+        case = case.noted(source.at, _told(member, source))
+        closed = all(one.resolved for one in desk.members_of(case))
+        desk.save_case(replace(case, closed=closed))
+        kind = MessageKind.RESOLVE if closed else MessageKind.UPDATE
+        self._post(desk, case, kind, source)
+
+    def _home(self, desk: PlanDesk, member: Member) -> Case | None:
+        """The open case that an incident belongs to, None for one of its own."""
+        opened = desk.open_cases(self.endpoint)
+        key, labels = case_key_of(member.body), labels_of(member.body)
+        for case in opened:
+            if case.key == key:
+                return case
+        for case in opened:
+            if joins(case, labels, desk.now, self.endpoint.group_s):
+                return case
+        cap = self.endpoint.cases_per_10min
+        if not cap or desk.cases_within(self.endpoint, CAP_WINDOW_S) < cap:
+            return None
+        desk.hold_back(self.endpoint, "capped")
+        return next((case for case in opened if case.overflow), None)
+
+    def _new_case(self, desk: PlanDesk, member: Member) -> Case:
+        labels = labels_of(member.body)
+        cap = self.endpoint.cases_per_10min
+        overflow = bool(cap) and desk.cases_within(self.endpoint, CAP_WINDOW_S) >= cap
+        key = case_key_of(member.body)
+        if overflow:
+            key = f"gpuwarden:overflow:{member.subject}"
+        case = Case(
+            endpoint=self.endpoint.name,
+            key=key,
+            opened_at=desk.now,
+            joined_at=desk.now,
+            overflow=overflow,
+            fault_class=labels.get("fault_class", ""),
+            severity=member.severity,
+            place=place_of(labels),
+        )
+        desk.begin_case(case)
+        return case
+
+    def _post(self, desk: PlanDesk, case: Case, kind: MessageKind, source: Source) -> None:
+        due_at = desk.now
+        if kind is MessageKind.UPDATE:
+            if desk.waits_untried(self.endpoint, case.key):
+                return
+            stateless = self.endpoint.kind is EndpointKind.APPRISE
+            due_at += max(UPDATE_WAIT_S, self.endpoint.group_s) if stateless else UPDATE_WAIT_S
+        elif kind is MessageKind.RESOLVE:
+            desk.drop_updates(self.endpoint, case.key)
+        message_id = f"{kind.value.replace('.', '_')}_{source.message_id}"
+        desk.post(self.endpoint, kind, case.key, message_id, source.at, due_at=due_at)
+
+
+def _phase(member: Member) -> str:
+    return str(member.body.get("phase"))
+
+
+def _told(member: Member, source: Source) -> str:
+    return f"{line_of(member.body)} ({source.words})" if source.words else line_of(member.body)

@@ -1,0 +1,1 @@
+"""Silences and maintenance windows."""

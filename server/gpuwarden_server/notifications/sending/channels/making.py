@@ -1,0 +1,45 @@
+"""A channel for each address of an endpoint."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from gpuwarden_server.notifications.addresses import AddressGuard
+from gpuwarden_server.notifications.document import Endpoint, EndpointKind
+from gpuwarden_server.notifications.http import Poster
+from gpuwarden_server.notifications.sending.channels.alertmanager import AlertmanagerChannel
+from gpuwarden_server.notifications.sending.channels.apprise import AppriseChannel
+from gpuwarden_server.notifications.sending.channels.contract import Channel
+from gpuwarden_server.notifications.sending.channels.heartbeat import HeartbeatChannel
+from gpuwarden_server.notifications.sending.channels.pagerduty import PagerDutyChannel
+from gpuwarden_server.notifications.sending.channels.slack import SlackChannel
+from gpuwarden_server.notifications.sending.channels.webhook import WebhookChannel
+
+
+def make_channels(endpoint: Endpoint, guard: AddressGuard, console_url: str) -> list[Channel]:
+    """Channels in the order of `endpoint.lanes`.
+
+    Raises:
+        StartError: What the kind needs is not installed.
+    """
+
+    def poster() -> Poster:
+        return Poster(guard, endpoint.timeout_s)
+
+    match endpoint.kind:
+        case EndpointKind.WEBHOOK:
+            return [WebhookChannel(endpoint, poster())]
+        case EndpointKind.ALERTMANAGER:
+            return [
+                AlertmanagerChannel(endpoint, url, poster(), console_url) for url in endpoint.urls
+            ]
+        case EndpointKind.PAGERDUTY:
+            return [PagerDutyChannel(endpoint, poster(), console_url)]
+        case EndpointKind.SLACK:
+            return [SlackChannel(endpoint, poster(), console_url)]
+        case EndpointKind.APPRISE:
+            return [AppriseChannel(endpoint)]
+        case EndpointKind.HEARTBEAT:
+            return [HeartbeatChannel(endpoint, poster())]
+        case _:
+            assert_never(endpoint.kind)

@@ -1,1 +1,0 @@
-"""Standard Webhooks: incidents and decisions told to one endpoint of the user's."""
