@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from re import fullmatch
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,18 +65,8 @@ def list_silences(
     if as_json:
         print_json(items)
         return
-    rows = [
-        (
-            *(one["id"], one["kind"], one["phase"], moment(one["starts_at"])),
-            *(
-                moment(one["ends_at"]),
-                one["author"],
-                f"{' '.join(one['matchers'])}: {one['reason']}",
-            ),
-        )
-        for one in items
-    ]
-    print_table(("SILENCE", "KIND", "PHASE", "FROM", "TO", "BY", "WHAT"), rows, "no silence")
+    columns = ("SILENCE", "KIND", "PHASE", "FROM", "TO", "BY", "WHAT")
+    print_table(columns, map(_row, items), "no silence")
 
 
 def expire(
@@ -88,6 +78,12 @@ def expire(
     with open_client(context) as client:
         client.raw_post(f"/v1/silences/{silence_id}/expire", {"reason": reason})
     print(f"{silence_id} has ended")
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    what = f"{' '.join(one['matchers'])}: {one['reason']}"
+    times = moment(one["starts_at"]), moment(one["ends_at"])
+    return one["id"], one["kind"], one["phase"], *times, one["author"], what
 
 
 def parse_duration(text: str) -> float:

@@ -80,7 +80,8 @@ def test_a_name_that_is_none_is_refused() -> None:
 def test_private_addresses_are_allowed_by_list_only(text: str) -> None:
     with pytest.raises(AddressRefused, match="GPUWARDEN_NOTIFY_PRIVATE_NETWORKS"):
         allowed_address("hook.example", 443, answering(text), "none")
-    assert allowed_address("hook.example", 443, answering("203.0.113.9"), "none")
+    outside = allowed_address("hook.example", 443, answering("203.0.113.9"), "none")
+    assert outside == ip_address("203.0.113.9")
 
 
 def test_no_list_allows_a_metadata_address() -> None:

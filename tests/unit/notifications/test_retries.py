@@ -34,8 +34,10 @@ def test_an_endpoint_that_is_down_is_asked_at_least_every_five_minutes() -> None
 
 @pytest.mark.parametrize(
     ("http_status", "lane_down", "gone"),
-    [(500, True, False), (429, True, False), (408, True, False), (503, True, False)]
-    + [(404, False, False), (302, False, False), (410, False, True)],
+    [
+        *[(500, True, False), (429, True, False), (408, True, False), (503, True, False)],
+        *[(404, False, False), (302, False, False), (410, False, True)],
+    ],
 )
 def test_only_what_speaks_for_the_endpoint_holds_the_rest_back(
     http_status: int, lane_down: bool, gone: bool
