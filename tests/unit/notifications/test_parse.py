@@ -10,7 +10,12 @@ from gpuwarden_server.notifications.parse import NotifyError, parse_notify
 from gpuwarden_verdict.entities import Severity
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
-WEBHOOK = f'[[endpoints]]\nname = "a"\nkind = "webhook"\nurl = "https://x.example/h"\nsecret = "{SECRET}"\n'
+WEBHOOK = f"""[[endpoints]]
+name = "a"
+kind = "webhook"
+url = "https://x.example/h"
+secret = "{SECRET}"
+"""
 PAGER = f'[[endpoints]]\nname = "p"\nkind = "pagerduty"\nrouting_key = "{"k" * 32}"\n'
 
 
