@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
@@ -63,15 +62,18 @@ from gpuwarden_server.notifications.endpoints import notifications_router
 from gpuwarden_server.notifications.feature import Notifications, make_notifications
 from gpuwarden_server.notifications.places import node_labels
 from gpuwarden_server.notifications.quiet.endpoints import silences_router
-from gpuwarden_server.serving import bind_socket, make_server, serve
-from gpuwarden_server.store.database import Store, connect_store
-from gpuwarden_server.store.folder import check_free, lock_of
+from gpuwarden_server.serving import Restart, bind_socket, serve
+from gpuwarden_server.store.database import Store, Watch, connect_store
+from gpuwarden_server.store.folder import check_folder_free
 from gpuwarden_server.store.heartbeat import beat
+from gpuwarden_server.store.leadership import Leadership, make_leadership
+from gpuwarden_server.store.meters import WriterMeters
 from gpuwarden_server.store.problems import install_storage_handlers
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.streams.feature import FactStreams
 from gpuwarden_server.streams.meters import StreamMeters
+from gpuwarden_server.succession import Part, StandByGate, Succession
 from gpuwarden_server.web.feature import Web
 from gpuwarden_verdict.policy.document import PolicyDocument
 from gpuwarden_verdict.policy.parse import pool_of
@@ -82,18 +84,6 @@ from gpuwarden_wire.version import __version__
 PROBE_TIMEOUT_S = 2.0
 
 _log = structlog.get_logger(__name__)
-
-
-class Part(Protocol):
-    """Something that runs while the server does."""
-
-    async def start(self) -> None:
-        """Begin; the parts before it in the list run already."""
-        ...
-
-    async def stop(self) -> None:
-        """End, within a second or two; the parts after it have ended."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +102,7 @@ class Foundation:
         refusals: Agents that were refused because another machine speaks for their node.
         directory: Nodes and GPUs.
         stopping: Set when the shutdown begins: long-lived streams end then.
+        leadership: Whether this server may write.
     """
 
     settings: Settings
@@ -125,6 +116,7 @@ class Foundation:
     refusals: RefusalBook
     directory: FleetDirectory
     stopping: asyncio.Event
+    leadership: Leadership
 
 
 class _StorePart:
@@ -133,12 +125,10 @@ class _StorePart:
     def __init__(self, base: Foundation, book: SchemaBook) -> None:
         self._base = base
         self._book = book
-        self._lock = lock_of(base.settings.store_place)
 
     async def start(self) -> None:
         """Start the writers; at the very first start, make the admin key and show it; restore."""
         base = self._base
-        self._lock.acquire()
         base.store.start()
         given = base.settings.admin_key.get_secret_value() if base.settings.admin_key else None
         now = base.clock.now()
@@ -156,7 +146,6 @@ class _StorePart:
         """Write what is queued and close both files."""
         await asyncio.to_thread(self._base.store.close)
         self._base.state.close()
-        self._lock.release()
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
@@ -186,19 +175,28 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     web = Web(base.ring, base.store.state, base.clock, base.meters.registry)
     parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging, side.streams, web]
     parts.append(side.notifications)
-    app = _assemble(base, _routers(base, side), parts)
+    restart = Restart(base.stopping)
+    succession = Succession(base.leadership, parts, base.ring.load, restart.ask)
+    base.board.stand_by = succession.stand_by
+    base.board.add_probe("lease", succession.lapse)
+    app = _assemble(base, _routers(base, side), succession)
+    app.state.restart = restart
     document_raw_routes(app)
     web.install(app)
     app.add_middleware(Front, handlers=handlers)
+    app.add_middleware(StandByGate, succession=succession)
     return app
 
 
 def _foundation(settings: Settings, clock: Clock) -> Foundation:
-    prepare_store(settings.store_place)
-    store = connect_store(settings.store_place)
+    place = settings.store_place
+    prepare_store(place)
+    meters = make_meters()
+    leadership = make_leadership(place, settings.lease_s, settings.advertise_url, meters.registry)
+    watch = Watch(leadership.holder, leadership.fence(), WriterMeters(meters.registry))
+    store = connect_store(place, watch)
     sessions = Sessions(clock, settings.silent_after_s)
     board = HealthBoard(clock)
-    meters = make_meters()
     board.add_probe("database", lambda: _database_trouble(store))
     return Foundation(
         settings=settings,
@@ -212,6 +210,7 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
         refusals=RefusalBook(clock),
         directory=FleetDirectory(sessions.is_live),
         stopping=asyncio.Event(),
+        leadership=leadership,
     )
 
 
@@ -342,7 +341,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
 def _assemble(
     base: Foundation,
     routers: Iterable[APIRouter],
-    parts: Sequence[Part],
+    succession: Succession,
 ) -> FastAPI:
     app = FastAPI(
         title="gpuwarden",
@@ -350,7 +349,7 @@ def _assemble(
         # Swagger UI and ReDoc load their scripts from a CDN: blank pages where there is none.
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(parts),
+        lifespan=_lifespan(succession),
         dependencies=[Depends(Gate(base.ring, nodes_of(base.store.state, base.directory)))],
         generate_unique_id_function=lambda route: route.name,
     )
@@ -365,14 +364,16 @@ def _assemble(
     return app
 
 
-def _lifespan(parts: Sequence[Part]) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(
+    succession: Succession,
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as running:
-            for part in parts:
-                await part.start()
-                running.push_async_callback(part.stop)
+        await succession.start()
+        try:
             yield
+        finally:
+            await succession.stop()
 
     return lifespan
 
@@ -388,13 +389,17 @@ def run_server(settings: Settings) -> int:
     with ExitStack() as opened:
         try:
             listener = opened.enter_context(bind_socket(settings))
-            app = create_app(settings)
-            check_free(settings.store_place)
+            return serve(lambda: _checked_app(settings), settings, listener)
         except StartError as error:
             _log.error("cannot_start", reason=str(error))
             return 2
-        server = make_server(app, settings, app.state.base.stopping.set)
-        return 0 if serve(server, listener) else 1
+
+
+def _checked_app(settings: Settings) -> FastAPI:
+    app = create_app(settings)
+    if settings.database_url is None:
+        check_folder_free(settings.state_folder)  # a clear word before the app starts
+    return app
 
 
 def run_migration(settings: Settings) -> int:

@@ -34,6 +34,19 @@ class Settings(BaseSettings):
         description="PostgreSQL database instead of the two files: "
         "postgresql://USER:PASSWORD@HOST:5432/DATABASE; none: SQLite in the state folder.",
     )
+    lease_s: float = Field(
+        default=10.0,
+        ge=1,
+        le=600,
+        description="Seconds after which a server on stand-by takes over from a leader that does "
+        "not renew its lease; PostgreSQL only, the same for all servers of a database.",
+    )
+    advertise_url: str | None = Field(
+        default=None,
+        pattern="^https?://[^/]",
+        description="Where agents and clients reach this server; one on stand-by sends them there; "
+        "none: it can only say that another server leads.",
+    )
     admin_key: SecretStr | None = Field(
         default=None,
         description="At the first start, the admin key instead of a generated one: gw_ and 43 "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -22,6 +23,8 @@ from gpuwarden_wire.codec import encode_json
 
 # Agents of a big fleet connect at once after a restart; the kernel caps this at somaxconn.
 BACKLOG = 4096
+# Between an app that asked for a restart and the next: one that asks at once must not spin.
+RESTART_PAUSE_S = 0.5
 
 _log = structlog.get_logger(__name__)
 
@@ -92,6 +95,30 @@ def bind_socket(settings: Settings) -> socket.socket:
     return listener
 
 
+class Restart:
+    """Ends the server that serves an app, so that a fresh one takes its place."""
+
+    def __init__(self, stopping: asyncio.Event) -> None:
+        """Make one.
+
+        Args:
+            stopping: Set as the shutdown begins.
+        """
+        self._stopping = stopping
+        self._server: uvicorn.Server | None = None
+        self.asked = False
+
+    def follow(self, server: uvicorn.Server) -> None:
+        """End this server when asked."""
+        self._server = server
+
+    def ask(self) -> None:
+        """Ask for it; callable from any thread."""
+        self.asked = True
+        if self._server is not None:
+            self._server.should_exit = True
+
+
 def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -> uvicorn.Server:
     """The uvicorn server of `app`.
 
@@ -117,22 +144,35 @@ def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -
     return _Server(config, on_stop)
 
 
-def serve(server: uvicorn.Server, listener: socket.socket) -> bool:
+def serve(make_app: Callable[[], FastAPI], settings: Settings, listener: socket.socket) -> int:
     """Serve until SIGTERM or SIGINT, or until the app fails to start.
 
+    An app that asks for a restart is made anew on the same socket: what it knew is of no use.
+
     Args:
-        server: From `make_server`.
+        make_app: Makes the app.
+        settings: Timeouts.
         listener: Bound socket.
 
     Returns:
-        True where the app had started.
+        Exit code: 0 after a clean end, 1 where the app failed to start.
     """
-    _absorb_signals()
-    _log.info("listening", url=url_of(listener))
-    # uvicorn leaves by SystemExit where the app fails to start; it has logged why.
-    with contextlib.suppress(SystemExit):
-        server.run(sockets=[listener])
-    return server.started
+    signalled = _absorb_signals()
+    while True:
+        app = make_app()
+        restart: Restart = app.state.restart
+        server = make_server(app, settings, app.state.base.stopping.set)
+        restart.follow(server)
+        _log.info("listening", url=url_of(listener))
+        # uvicorn leaves by SystemExit where the app fails to start; it has logged why. It closes
+        # the socket that it is given.
+        with contextlib.suppress(SystemExit):
+            server.run(sockets=[listener.dup()])
+        if not restart.asked or signalled.is_set():
+            return 0 if server.started else 1
+        _log.info("starts_afresh")
+        if signalled.wait(RESTART_PAUSE_S):
+            return 0
 
 
 def url_of(listener: socket.socket) -> str:
@@ -141,16 +181,20 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _absorb_signals() -> None:
-    """Make the signal that uvicorn raises again after its shutdown end nothing.
+def _absorb_signals() -> threading.Event:
+    """Set the returned event at SIGTERM and SIGINT while no server runs.
+
+    That also makes the signal end nothing that uvicorn raises again after its shutdown.
 
     uvicorn restores the former handlers and re-raises what it caught, so that the default would
     end the process with -15 although all went well. Only the main thread may set handlers.
     """
+    signalled = threading.Event()
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        signalled.set()
+
     if threading.current_thread() is threading.main_thread():
         for caught in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(caught, _ignore)
-
-
-def _ignore(signum: int, frame: FrameType | None) -> None:
-    """Nothing more to do: the shutdown is over."""
+            signal.signal(caught, note)
+    return signalled

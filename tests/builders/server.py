@@ -44,6 +44,7 @@ def make_settings(folder: Path, **overrides: Any) -> Settings:
         "port": 0,
         "state_folder": folder / "state",
         "database_url": database_url_of(folder / "state"),
+        "lease_s": 2.0,
         "admin_key": new_key(),
         "checkpoint_pass_s": 0.2,
         "sweep_interval_s": 0.5,
@@ -121,10 +122,12 @@ class ServerProcess:
         self._settings = settings
         self._log = settings.state_folder.parent / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._must_lead = True
         self.url = ""
 
-    def start(self) -> Running:
-        """Start it, and wait until it answers."""
+    def start(self, *, must_lead: bool = True) -> Running:
+        """Start it, and wait until it leads, or else only until it answers."""
+        self._must_lead = must_lead
         before = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -140,6 +143,14 @@ class ServerProcess:
     def kill(self) -> None:
         """kill -9."""
         self._signal(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: it stands still, with all that it holds."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def terminate(self, timeout_s: float = START_S) -> int:
         """SIGTERM; returns the exit code."""
@@ -174,7 +185,11 @@ class ServerProcess:
             return False
         self.url = found[1]
         try:
-            return httpx.get(f"{self.url}/healthz", timeout=1.0).is_success
+            if not self._must_lead:
+                return httpx.get(f"{self.url}/healthz", timeout=1.0).is_success
+            # A leader that was killed holds its lease for a while.
+            answer = httpx.get(f"{self.url}/readyz", timeout=5.0)
+            return bool(answer.json()["state"] != "stand_by")
         except httpx.TransportError:
             return False
 

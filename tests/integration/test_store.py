@@ -23,7 +23,7 @@ from gpuwarden_server.store.places import parse_url
 from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed, Writer
 from tests.builders.server import make_settings, running_server
-from tests.builders.stores import place_in, query
+from tests.builders.stores import StoreKind, place_in, query
 
 BOTH_STORES = True
 on_postgres = pytest.mark.postgres
@@ -238,15 +238,25 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         prepare_store(tmp_path / "file" / "state")
 
 
-@on_postgres
 def test_a_second_server_on_the_same_folder_does_not_start(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], store_kind: StoreKind
 ) -> None:
+    if store_kind is not StoreKind.SQLITE:
+        pytest.skip("a second server of a PostgreSQL database stands by")
     settings = make_settings(tmp_path)
     with running_server(settings):
         assert run_server(settings) == 2
         assert "another server works on" in capfd.readouterr().err
+
+
+@on_postgres
+def test_nothing_is_migrated_under_a_server_that_runs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = make_settings(tmp_path)
+    with running_server(settings):
         assert run_migration(settings) == 2
+        assert "works on" in capfd.readouterr().err
     assert run_migration(settings) == 0
 
 

@@ -21,12 +21,17 @@ PROBE_INTERVAL_S = 1.0
 
 
 class HealthBoard:
-    """Named probes of the server's parts."""
+    """Named probes of the server's parts.
+
+    Attributes:
+        stand_by: Why this server does not do its work since another one leads; None where it leads.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._probes: dict[str, Probe] = {}
         self._notes: dict[str, Probe] = {}
+        self.stand_by: Probe = _leads
         self._lock = Lock()
         self._probed_at = float("-inf")
         self._reasons: dict[str, str] = {}
@@ -63,12 +68,17 @@ class AliveView(BaseModel):
 class ReadyView(BaseModel):
     """Whether every part works."""
 
-    state: Literal["ready", "not_ready"]
+    state: Literal["ready", "not_ready", "stand_by"]
     reasons: dict[str, str] = Field(description="why not, by part; empty when ready", examples=[{}])
     notes: dict[str, str] = Field(
         description="what works with less than it could, by part",
         examples=[{"model": "no model is loaded: rules judge alone"}],
     )
+
+
+def _leads() -> str | None:
+    """Nobody else can lead."""
+    return None
 
 
 def health_router(board: HealthBoard, meters: Meters) -> APIRouter:
@@ -85,6 +95,9 @@ def health_router(board: HealthBoard, meters: Meters) -> APIRouter:
         responses={503: {"model": ReadyView, "description": "Not ready; the reasons say why."}},
     )
     def readyz(response: Response) -> ReadyView:
+        if (why := board.stand_by()) is not None:  # parts that do not run are not asked
+            response.status_code = 503
+            return ReadyView(state="stand_by", reasons={"lease": why}, notes={})
         reasons = dict(board.reasons())
         if reasons:
             response.status_code = 503

@@ -106,7 +106,10 @@ class Ledger:
         Raises:
             WriteFailed: Nothing of it was written; it may be tried again.
         """
-        committed = self._state.writer.call(lambda connection: self._write(connection, judgement))
+        # Without end: what may still be written must not be judged anew.
+        committed = self._state.writer.call(
+            lambda connection: self._write(connection, judgement), timeout_s=None
+        )
         self._feed = committed.feed
         if self._facts is not None and committed.outcomes:
             self._facts.wake()

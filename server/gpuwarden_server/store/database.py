@@ -11,8 +11,9 @@ from sqlalchemy import URL, Connection, Engine
 
 from gpuwarden_server.store import postgres
 from gpuwarden_server.store.engines import Synchronous, reading_engine, writing_engine
+from gpuwarden_server.store.meters import WriterMeters
 from gpuwarden_server.store.places import Place, name_of
-from gpuwarden_server.store.writer import Writer
+from gpuwarden_server.store.writer import NO_FENCE, Fence, Writer
 
 # Longest time that a group of writes stays open: an event's acknowledgement waits for it.
 EVENT_WINDOW_S = 0.020
@@ -85,16 +86,31 @@ class Store:
         self.state.close()
 
 
-def connect_store(place: Place) -> Store:
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What looks after the writers of a store.
+
+    Attributes:
+        holder: Random id of this process; its sessions in PostgreSQL bear it.
+        fence: Asked at the start of each transaction.
+        meters: Figures, None counts nothing.
+    """
+
+    holder: str = "alone"
+    fence: Fence = NO_FENCE
+    meters: WriterMeters | None = None
+
+
+def connect_store(place: Place, watch: Watch = Watch()) -> Store:
     """The store at `place`, which `prepare_store` has made; connects lazily."""
     if isinstance(place, URL):
         return Store(
-            state=_postgres_database(place, "state", EVENT_WINDOW_S),
-            history=_postgres_database(place, "history", TELEMETRY_WINDOW_S),
+            state=_postgres_database(place, "state", EVENT_WINDOW_S, watch),
+            history=_postgres_database(place, "history", TELEMETRY_WINDOW_S, watch),
         )
     return Store(
-        state=_file_database(place / STATE_FILE, Synchronous.FULL, EVENT_WINDOW_S),
-        history=_file_database(place / HISTORY_FILE, Synchronous.NORMAL, TELEMETRY_WINDOW_S),
+        state=_file_database(place / STATE_FILE, Synchronous.FULL, EVENT_WINDOW_S, watch),
+        history=_file_database(place / HISTORY_FILE, Synchronous.NORMAL, TELEMETRY_WINDOW_S, watch),
     )
 
 
@@ -102,11 +118,13 @@ STATE_FILE = "state.db"
 HISTORY_FILE = "history.db"
 
 
-def _file_database(path: Path, synchronous: Synchronous, window_s: float) -> Database:
-    writer = Writer(path.stem, writing_engine(path, synchronous), window_s)
+def _file_database(path: Path, synchronous: Synchronous, window_s: float, watch: Watch) -> Database:
+    engine = writing_engine(path, synchronous)
+    writer = Writer(path.stem, engine, window_s, watch.fence, watch.meters)
     return Database(path.name, writer, reading_engine(path), path)
 
 
-def _postgres_database(url: URL, half: str, window_s: float) -> Database:
-    writer = Writer(half, postgres.writing_engine(url, half), window_s)
-    return Database(name_of(url), writer, postgres.reading_engine(url, f"{half} readers"))
+def _postgres_database(url: URL, half: str, window_s: float, watch: Watch) -> Database:
+    engine = postgres.writing_engine(url, f"{watch.holder} {half}")
+    writer = Writer(half, engine, window_s, watch.fence, watch.meters)
+    return Database(name_of(url), writer, postgres.reading_engine(url, f"{watch.holder} readers"))

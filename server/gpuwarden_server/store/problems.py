@@ -9,6 +9,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.problems import headers_of, problem_response
+from gpuwarden_server.store.lease import LeaseLost
 from gpuwarden_server.store.words import driver_words
 from gpuwarden_server.store.writer import WriteFailed
 
@@ -53,6 +54,8 @@ def storage_problem(error: Exception) -> ProblemError:
             "the disk did not answer in time; the write may still be carried out",
             "Read the state again before you repeat the request; /readyz says how the disk is.",
         )
+    if isinstance(error, LeaseLost):
+        return ProblemError(503, "not_leader", str(error), "Ask again: the leader is named then.")
     reason = driver_words(error)
     first = next((mend for word, mend in _MENDS if word in reason), "Look at the server's log.")
     return ProblemError(503, "storage_failed", f"the database failed: {reason}", f"{first} {_THEN}")

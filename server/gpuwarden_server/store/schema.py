@@ -6,6 +6,7 @@ from gpuwarden_server.store import (
     tables_access,
     tables_fleet,
     tables_judging,
+    tables_lease,
     tables_notifications,
     tables_web,
 )
@@ -17,6 +18,7 @@ TABLE_MODULES = (
     tables_access,
     tables_fleet,
     tables_judging,
+    tables_lease,
     tables_notifications,
     tables_web,
 )

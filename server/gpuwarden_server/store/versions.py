@@ -22,7 +22,8 @@ from gpuwarden_server.core.errors import StoreError
 from gpuwarden_server.store import postgres
 from gpuwarden_server.store.database import HISTORY_FILE, STATE_FILE
 from gpuwarden_server.store.engines import Synchronous, writing_engine
-from gpuwarden_server.store.folder import check_free
+from gpuwarden_server.store.folder import check_folder_free
+from gpuwarden_server.store.lease import find_holder
 from gpuwarden_server.store.places import Place, name_of
 from gpuwarden_server.store.schema import HISTORY
 from gpuwarden_server.store.tables_fleet import history_version
@@ -101,10 +102,11 @@ def migrate_store(place: Place, migrations: Path | None = None) -> None:
     """
     if isinstance(place, Path):
         _make_folder(place)
-    check_free(place)
+        check_folder_free(place)
     script = _Script(migrations)
     with _opened(place) as (state, history):
         with state.transaction() as connection:
+            _require_nobody_leads(connection, state.name)
             found = _revision_of(connection)
             if found is not None and found not in script.known:
                 raise script.refusal(state.name, found)
@@ -217,6 +219,20 @@ def _opened(place: Place) -> Iterator[tuple[_Half, _Half]]:
     finally:
         for half in halves:
             half.engine.dispose()
+
+
+def _require_nobody_leads(connection: Connection, name: str) -> None:
+    """Refuse to touch a PostgreSQL database on which a server works; a folder has its lock."""
+    if connection.dialect.name != "postgresql":
+        return
+    holder = find_holder(connection)
+    if holder is not None:
+        where = f" at {holder.url}" if holder.url else ""
+        raise StoreError(
+            f"a server{where} works on {name}",
+            "Stop every server of this database. One that was killed holds its lease for "
+            f"{max(1.0, holder.remaining_s):.0f} s more.",
+        )
 
 
 def _revision_of(connection: Connection) -> str | None:

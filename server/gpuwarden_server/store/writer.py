@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from sqlite3 import Connection as SqliteConnection
 from sqlite3 import Error as SqliteError
-from threading import Lock, Thread
-from typing import Any, TypeVar
+from threading import Event, Lock, Thread
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from psycopg import Connection as PsycopgConnection
@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from gpuwarden_server.core.errors import ServerError
+from gpuwarden_server.store.meters import WriterMeters
 from gpuwarden_server.store.words import driver_words
 
 T = TypeVar("T")
@@ -32,10 +33,50 @@ class WriteFailed(ServerError):
     retryable = True
 
 
+class Fence(Protocol):
+    """What guards a database that several servers could write."""
+
+    def enter(self, connection: Connection) -> str | None:
+        """Check in a transaction, as its first statement, that this server may write.
+
+        Returns:
+            The transaction's id, for `was_committed`; None where it is never asked.
+
+        Raises:
+            WriteFailed: It may not.
+        """
+        ...
+
+    def was_committed(self, mark: str) -> bool | None:
+        """How a transaction ended whose connection broke at its commit.
+
+        Returns:
+            None where the database does not say yet: it is away, or still at it.
+        """
+        ...
+
+
+class _NoFence:
+    """Of a database that only this process can write; a commit of a file never breaks off."""
+
+    def enter(self, connection: Connection) -> str | None:
+        """Let everything in."""
+        return None
+
+    def was_committed(self, mark: str) -> bool | None:
+        """Never asked."""
+        return False
+
+
+NO_FENCE = _NoFence()
+_RETRY_S = 0.2
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     run: Callable[[Connection], Any]
     future: Future[Any]
+    queued_at: float
 
 
 class Writer:
@@ -48,22 +89,37 @@ class Writer:
     after the commit (with synchronous FULL, and on PostgreSQL: after the sync).
     """
 
-    def __init__(self, name: str, engine: Engine, window_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        window_s: float,
+        fence: Fence = NO_FENCE,
+        meters: WriterMeters | None = None,
+    ) -> None:
         """Make a writer; `start` makes it run.
 
         Args:
             name: Names the thread and the log events.
             engine: A `writing_engine`.
             window_s: Longest time that a group stays open, seconds.
+            fence: Asked at the start of each transaction.
+            meters: Figures, None counts nothing.
         """
         self._name = name
         self._engine = engine
         self._window_s = window_s
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = Thread(target=self._run, name=f"writer-{name}", daemon=True)
+        self._fence = fence
+        self._meters = meters
         self._lock = Lock()
         self._closed = False
+        self._closing = Event()
         self._failing = False
+        self._oldest: float | None = None
+        if meters is not None:
+            meters.follow(name, self.lag_s, self._jobs.qsize)
 
     def start(self) -> None:
         """Start the thread."""
@@ -74,6 +130,11 @@ class Writer:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
+    def lag_s(self) -> float:
+        """How long the oldest write of the group under way has waited, seconds; 0 idle."""
+        oldest = self._oldest
+        return 0.0 if oldest is None else time.monotonic() - oldest
+
     def submit(self, run: Callable[[Connection], T]) -> Future[T]:
         """Queue `run`; its result comes after the commit.
 
@@ -81,14 +142,18 @@ class Writer:
         """
         future: Future[T] = Future()
         with self._lock:
-            if self._closed:
-                future.set_exception(WriteFailed(f"the writer of {self._name} is closed"))
+            if self._closed or self._thread.ident is None:
+                why = "is closed" if self._closed else "has not started"
+                future.set_exception(WriteFailed(f"the writer of {self._name} {why}"))
             else:
-                self._jobs.put(_Job(run, future))
+                self._jobs.put(_Job(run, future, time.monotonic()))
         return future
 
-    def call(self, run: Callable[[Connection], T], timeout_s: float = 30.0) -> T:
-        """`submit` and wait; never from the event loop or from inside a job."""
+    def call(self, run: Callable[[Connection], T], timeout_s: float | None = 30.0) -> T:
+        """`submit` and wait; never from the event loop or from inside a job.
+
+        Who must know whether it was written waits without end: None.
+        """
         return self.submit(run).result(timeout_s)
 
     def close(self) -> None:
@@ -97,6 +162,7 @@ class Writer:
             if self._closed:
                 return
             self._closed = True
+            self._closing.set()
             self._jobs.put(None)
         if self._thread.ident is not None:
             self._thread.join()
@@ -110,22 +176,70 @@ class Writer:
         """Write one job, and those that join it, with one commit."""
         group: list[_Job] = []
         done: list[tuple[_Job, Any]] = []
+        self._oldest = first.queued_at
         try:
-            with self._engine.begin() as connection:
+            connection, mark = self._begin()
+            with connection:
                 for job in self._group_of(first):
                     group.append(job)
                     self._write_one(connection, job, done)
-        except (SQLAlchemyError, SqliteError, PsycopgError) as error:
-            reason = driver_words(error)
-            self._note_failure(reason)
-            for job in group or [first]:
-                _fail(job.future, WriteFailed(f"{self._name}: {reason}"))
+                self._commit(connection, mark)
+        except (SQLAlchemyError, SqliteError, PsycopgError, WriteFailed) as error:
+            self._fail_group(group or [first], error)
             return
+        finally:
+            self._oldest = None
+        if self._meters is not None:
+            self._meters.note(self._name, time.monotonic() - first.queued_at, len(done))
         if done and self._failing:
             self._failing = False
             _log.info("writes_again", database=self._name)
         for job, result in done:
             job.future.set_result(result)
+
+    def _begin(self) -> tuple[Connection, str | None]:
+        """A connection in a transaction that may write, and the transaction's id.
+
+        A connection that broke while it lay idle is replaced: nothing was done in it yet.
+        """
+        for is_last in (False, True):
+            connection = self._engine.connect()
+            try:
+                connection.begin()
+                return connection, self._fence.enter(connection)
+            except BaseException as error:
+                connection.close()
+                broke = isinstance(error, DBAPIError) and error.connection_invalidated
+                if is_last or not broke:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _commit(self, connection: Connection, mark: str | None) -> None:
+        """Commit; where the connection breaks over it, find out what became of it.
+
+        Not to know would be to write twice, or to deny what is written.
+        """
+        try:
+            connection.commit()
+        except DBAPIError as error:
+            if mark is None or not error.connection_invalidated or not self._was_committed(mark):
+                raise
+
+    def _was_committed(self, mark: str) -> bool:
+        while (known := self._fence.was_committed(mark)) is None:
+            if self._closing.wait(_RETRY_S):
+                return False
+        return known
+
+    def _fail_group(self, group: list[_Job], error: Exception) -> None:
+        lost = error
+        if not isinstance(error, WriteFailed):
+            lost = WriteFailed(f"{self._name}: {driver_words(error)}")
+        self._note_failure(str(lost))
+        if self._meters is not None:
+            self._meters.failed(self._name, len(group))
+        for job in group:
+            _fail(job.future, lost)
 
     def _note_failure(self, reason: str) -> None:
         if not self._failing:
@@ -158,6 +272,8 @@ class Writer:
                 _fail(job.future, error)
                 return
             self._note_failure(driver_words(first))
+            if self._meters is not None:
+                self._meters.failed(self._name, 1)
             _fail(job.future, WriteFailed(f"{self._name}: {driver_words(first)}"))
             if not _in_transaction(connection):
                 raise first from None  # a job that followed would commit by itself
