@@ -29,6 +29,7 @@ from gpuwarden_server.judging.relocation import Relocation
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import Sweeper
 from gpuwarden_server.store.database import Database
+from gpuwarden_server.store.words import driver_words
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_wire.events import EventKind
 
@@ -175,7 +176,7 @@ class JudgeWorker:
                 self._note_trouble(None)
             except (WriteFailed, SQLAlchemyError, TimeoutError) as error:
                 # Nothing was committed and nothing is lost: the same events are read again.
-                self._note_trouble(f"state.db cannot be used: {error}")
+                self._note_trouble(f"the database cannot be used: {driver_words(error)}")
                 self._pause()
             except Exception as error:
                 self._meters.failures.labels(stage="pass").inc()
