@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpuwarden_server.config import Settings, load_settings, unknown_variables
+from gpuwarden_server.config import Settings, load_settings, unknown_variables, variable
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.decisions.policy import load_policy
 from gpuwarden_server.learning.models import load_model
+from gpuwarden_server.notifications.settings import NotifySettings, load_networks, load_notify
 from gpuwarden_server.serving import bind_socket
 from gpuwarden_server.store.versions import describe_store
 
@@ -81,6 +82,23 @@ def _model(settings: Settings) -> str:
     return f"version {loaded.model.version}"
 
 
+def _notifications(settings: Settings) -> str:
+    secret = settings.webhook_secret
+    document = load_notify(
+        NotifySettings(
+            file=settings.notify_file,
+            webhook_url=settings.webhook_url,
+            webhook_secret=secret.get_secret_value() if secret else None,
+            retry_s=settings.webhook_retry_s,
+            variables=variable,
+        )
+    )
+    load_networks(settings.notify_private_networks)
+    if not document.endpoints:
+        raise _Less("nobody is told of incidents: no notification file and no webhook")
+    return ", ".join(f"{endpoint.name} ({endpoint.kind})" for endpoint in document.endpoints)
+
+
 def _store(settings: Settings) -> str:
     return describe_store(settings.store_place)
 
@@ -98,6 +116,7 @@ def _address(settings: Settings) -> str:
 _PARTS: tuple[tuple[str, Callable[[Settings], str]], ...] = (
     ("policy", _policy),
     ("model", _model),
+    ("notifications", _notifications),
     ("store", _store),
     ("address", _address),
 )

@@ -35,20 +35,24 @@ def _of(looks: list[dict[str, Any]], part: str) -> list[tuple[str, str]]:
 def test_defaults_are_good_and_nothing_is_made(tmp_path: Path) -> None:
     code, looks = _check(tmp_path)
     assert code == 0
-    assert {look["outcome"] for look in looks} == {"good"}
-    assert [look["part"] for look in looks] == ["settings", "policy", "model", "store", "address"]
+    parts = ["settings", "policy", "model", "notifications", "store", "address"]
+    assert [look["part"] for look in looks] == parts
+    assert [look["part"] for look in looks if look["outcome"] != "good"] == ["notifications"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_each_wrong_thing_is_named_with_its_mend(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('[defaults]\nmode = "shoot"\n')
+    notify = tmp_path / "notify.toml"
+    notify.write_text('[[endpoints]]\nname = "am"\nkind = "alertmanager"\nurls = ["am:9093"]\n')
     (tmp_path / "gpuwarden-state").mkdir()
     (tmp_path / "gpuwarden-state" / "state.db").write_text("no database, but long enough " * 40)
     code, looks = _check(
         tmp_path,
         GPUWARDEN_POLICY_FILE=str(policy),
         GPUWARDEN_MODEL_FOLDER="/nowhere",
+        GPUWARDEN_NOTIFY_FILE=str(notify),
         GPUWARDEN_SWEEP_INTERVALS="5",
     )
     assert code == 2
@@ -57,6 +61,8 @@ def test_each_wrong_thing_is_named_with_its_mend(tmp_path: Path) -> None:
     assert [outcome for outcome, _ in _of(looks, "policy")] == ["wrong"]
     assert "shoot" in _of(looks, "policy")[0][1]
     assert [outcome for outcome, _ in _of(looks, "model")] == ["note"]
+    assert [outcome for outcome, _ in _of(looks, "notifications")] == ["wrong"]
+    assert "am:9093" in _of(looks, "notifications")[0][1]
     assert [outcome for outcome, _ in _of(looks, "store")] == ["wrong"]
     assert "not a database" in _of(looks, "store")[0][1]
 

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "dashboards" / "grafana"
 BOARDS = boards()
 NODE_TREE = ROOT / "tests" / "fixtures" / "agent" / "node"
+GPUWARDEN = str(Path(sys.executable).with_name("gpuwarden"))
 # Where deploy/test_services.sh puts @grafana/schema and the TypeScript compiler.
 NODE_MODULES = Path(sys.prefix) / "grafana-schema" / "node_modules"
 # An enumeration of the schema counts as the words or numbers it stands for, as JSON writes it.
@@ -206,6 +207,7 @@ def test_the_files_that_compose_mounts_are_valid() -> None:
     for program, command in (
         ("promtool", ["check", "config", "dashboards/prometheus/prometheus.yml"]),
         ("amtool", ["check-config", "deploy/compose/alertmanager.yml"]),
+        (GPUWARDEN, ["notify", "check", "deploy/compose/notify.toml"]),
     ):
         if shutil.which(program) is None:
             pytest.skip(
