@@ -62,7 +62,7 @@ def test_each_wrong_thing_is_named_with_its_mend(tmp_path: Path) -> None:
     assert "shoot" in _of(looks, "policy")[0][1]
     assert [outcome for outcome, _ in _of(looks, "model")] == ["note"]
     assert [outcome for outcome, _ in _of(looks, "notifications")] == ["wrong"]
-    assert "am:9093" in _of(looks, "notifications")[0][1]
+    assert "urls" in _of(looks, "notifications")[0][1]
     assert [outcome for outcome, _ in _of(looks, "store")] == ["wrong"]
     assert "not a database" in _of(looks, "store")[0][1]
 
