@@ -64,14 +64,20 @@ class Call(Generic[Answer]):
 # Verdicts and exclusions
 
 
-def verdicts(nodes: Sequence[str] = ()) -> Call[Verdicts]:
+def verdicts(nodes: Sequence[str] = (), *, notable: bool = False) -> Call[Verdicts]:
     """Verdicts of the nodes named, of all where none is named.
 
     A node that the server never saw is answered with usable `unknown`.
+
+    Args:
+        nodes: Whose.
+        notable: With those GPUs only of which there is something to say: for a whole fleet.
     """
+    gpus = "notable" if notable else "all"
     if len(nodes) <= MOST_IN_QUERY:
-        return _get("/v1/verdicts", Verdicts, {"node": list(nodes)})
-    return Call("POST", "/v1/verdicts", _json(Verdicts), body={"nodes": list(nodes)})
+        return _get("/v1/verdicts", Verdicts, {"node": list(nodes), "gpus": gpus})
+    body = {"nodes": list(nodes), "gpus": gpus}
+    return Call("POST", "/v1/verdicts", _json(Verdicts), body=body)
 
 
 def exclusions() -> Call[ExclusionSet]:

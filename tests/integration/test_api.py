@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwarden_server.api.verdicts import VerdictsView
 from gpuwarden_server.learning.models import default_folder
 from gpuwarden_wire.batches import pack_table
 from gpuwarden_wire.events import EventKind
@@ -324,3 +325,40 @@ def test_trouble_of_an_agent_outlives_a_restart(tmp_path: Path) -> None:
     with running_server(settings) as server:
         (trouble,) = get(server, "/v1/nodes/lame")["trouble"]
         assert (trouble["source"], trouble["reason"]) == ("kernel_log", "permission_denied")
+
+
+def test_verdicts_are_tagged_by_what_they_say_and_not_by_when(server: Running) -> None:
+    first = server.admin.get("/v1/verdicts")
+    tag = first.headers["etag"]
+    again = server.admin.get("/v1/verdicts", headers={"If-None-Match": tag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    one = server.admin.get("/v1/verdicts", params={"node": "gpu-0"})
+    assert one.headers["etag"] != tag, "another question"
+
+
+def test_notable_gpus_are_those_of_which_there_is_something_to_say(tmp_path: Path) -> None:
+    with running_server(quick_settings(tmp_path)) as server:
+        for name in ("first", "well"):
+            introduce(server, name)
+        before = server.admin.get("/v1/verdicts")
+        all_well = server.admin.get("/v1/verdicts", params={"gpus": "notable"}).json()
+        assert [verdict["gpus"] for verdict in all_well["verdicts"]] == [[], []]
+        feeder = Feeder(server, server.mint("agent", "third"), "third")
+        feeder.introduce([make_gpu(number, "third") for number in range(2)])
+        feeder.events(xid_event(79, "0000:10:00.0"))
+        feeder.close()
+        wait_until(lambda: exclusions_of(server)["count"] == 1, "an exclusion")
+        asked = {"nodes": ["well", "third", "never"], "gpus": "notable"}
+        found = server.admin.post("/v1/verdicts", json=asked).json()["verdicts"]
+        assert [[gpu["entity"] for gpu in verdict["gpus"]] for verdict in found] == [
+            [],
+            ["GPU-third-0"],
+            [],
+        ]
+        assert [verdict["node"]["usable"] for verdict in found] == ["yes", "no", "unknown"]
+        whole = server.admin.get("/v1/verdicts", headers={"If-None-Match": before.headers["etag"]})
+        assert whole.status_code == 200
+        told = {verdict["node_id"]: len(verdict["gpus"]) for verdict in whole.json()["verdicts"]}
+        assert told == {"first": 2, "well": 2, "third": 2}
+        whole_view = VerdictsView.model_validate(whole.json())
+        assert {verdict.feed_id for verdict in whole_view.verdicts} == {whole_view.feed_id}

@@ -92,6 +92,10 @@ TABLE: dict[str, Row] = {
     "verdicts of many": Row(
         lambda c: c.verdicts([f"n{n}" for n in range(200)]), lambda v: len(v.verdicts) == 200
     ),
+    "verdicts in short": Row(
+        lambda c: c.verdicts(notable=True),
+        lambda v: [len(one.gpus) for one in v.verdicts] == [1] * 3,
+    ),
     "exclusions": Row(lambda c: c.exclusions(), lambda v: v.count == len(v.exclusions)),
     "exclusions_text": Row(lambda c: c.exclusions_text("hosts"), lambda v: isinstance(v, str)),
     "nodes": Row(lambda c: c.nodes(limit=2), lambda v: len(v.items) == 2 and v.next_cursor),

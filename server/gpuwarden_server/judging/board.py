@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -21,8 +21,17 @@ from gpuwarden_server.judging.domain import Key, key_of
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_verdict.verdicts import FeedPosition, Standing, node_verdict
-from gpuwarden_wire.acknowledgement import NodeVerdict
+from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A verdict with what it was made for, and its JSON: of all its GPUs, of the notable ones."""
+
+    made_for: tuple[int, Contact]
+    verdict: NodeVerdict
+    lines: list[bytes | None]
 
 
 class VerdictBoard:
@@ -47,8 +56,8 @@ class VerdictBoard:
         self._standings: dict[Key, Standing] = {}
         self._risks: dict[Key, Risk] = {}
         self._marks: dict[str, int] = {}
-        # Verdicts as they were made last, with what they were made for: most never change.
-        self._kept: dict[str, tuple[tuple[int, Contact], NodeVerdict]] = {}
+        # Verdicts as they were made last: most never change.
+        self._kept: dict[str, _Kept] = {}
         self._feed: PublishedFeed | None = None
 
     def fill(self, book: Book) -> None:
@@ -113,15 +122,41 @@ class VerdictBoard:
     def node_verdict(self, node_id: str, contact: Contact | None = None) -> NodeVerdict:
         """The verdict about a node and its GPUs; `contact` where the caller knows it."""
         head = self.published().head
+        kept = self._verdict_of(node_id, contact)
+        return msgspec.structs.replace(
+            kept.verdict, feed_id=head.feed_id, epoch=head.epoch, issued_at=self._clock.now()
+        )
+
+    def stamp(self, node_id: str) -> tuple[int, Contact]:
+        """What the node's verdict rests on: while it is the same, so is all but epoch and time."""
+        return self._marks.get(node_id, 0), self._contact_of(node_id)
+
+    def verdict_line(self, node_id: str, contact: Contact, notable: bool) -> bytes:
+        """The node's verdict as the begin of a JSON object, up to `feed_id`, which is not in it.
+
+        Args:
+            node_id: The node.
+            contact: Of its stamp.
+            notable: With those GPUs only of which there is something to say.
+        """
+        kept = self._verdict_of(node_id, contact)
+        place = int(notable)
+        line = kept.lines[place]
+        if line is None:
+            line = kept.lines[place] = _line_of(kept.verdict, notable)
+        return line
+
+    def _verdict_of(self, node_id: str, contact: Contact | None) -> _Kept:
         heard = contact if contact is not None else self._contact_of(node_id)
         made_for = (self._marks.get(node_id, 0), heard)
         kept = self._kept.get(node_id)
-        if kept is None or kept[0] != made_for:
+        if kept is None or kept.made_for != made_for:
+            head = self.published().head
             verdict = self._made_verdict(node_id, heard, FeedPosition(head.feed_id, head.epoch))
-            kept = self._kept[node_id] = (made_for, verdict)
-        return msgspec.structs.replace(
-            kept[1], feed_id=head.feed_id, epoch=head.epoch, issued_at=self._clock.now()
-        )
+            kept = _Kept(made_for, verdict, [None, None])
+            if heard is not Contact.NEVER:  # anybody may ask about names that are none
+                self._kept[node_id] = kept
+        return kept
 
     def _made_verdict(self, node_id: str, contact: Contact, feed: FeedPosition) -> NodeVerdict:
         return node_verdict(
@@ -169,3 +204,20 @@ class VerdictBoard:
     def _is_open(self, gpu: GpuRecord) -> bool:
         standing = self._standings.get((EntityKind.GPU.value, gpu.gpu_uuid))
         return standing is not None and bool(standing.incidents or standing.decisions)
+
+
+_TAIL = b',"feed_id":'
+"""Where the fields begin that are the same for all verdicts of one answer."""
+
+
+def _line_of(verdict: NodeVerdict, notable: bool) -> bytes:
+    if notable:
+        gpus = tuple(gpu for gpu in verdict.gpus if _is_notable(gpu))
+        verdict = msgspec.structs.replace(verdict, gpus=gpus)
+    body = msgspec.json.encode(verdict)
+    return body[: body.rindex(_TAIL)]
+
+
+def _is_notable(gpu: EntityVerdict) -> bool:
+    is_well = gpu.usable is Usable.YES and gpu.state == EntityState.HEALTHY.value
+    return not is_well or bool(gpu.why or gpu.would)
