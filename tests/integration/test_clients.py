@@ -131,6 +131,10 @@ TABLE: dict[str, Row] = {
     "keys": Row(lambda c: c.keys(), lambda v: len(v) >= 4 and v[0].key is None),
     "check_ready": Row(lambda c: c.check_ready(), lambda v: v is None),
     "raw": Row(lambda c: c.raw("/v1/nodes", {"limit": 1}), lambda v: len(v["items"]) == 1),
+    "raw_post": Row(
+        lambda c: c.raw_post("/v1/verdicts", {"nodes": ["x"]}),
+        lambda v: v["verdicts"][0]["node_id"] == "x",
+    ),
     "create_key": Row(
         lambda c: c.create_key(Role.READER, None, "made"), lambda v: v.key.startswith("gw_")
     ),
