@@ -201,5 +201,10 @@ class Meaning:
     success_of: str = ""
     missing: Callable[[float], Missing | None] = lambda _: None
 
+    @property
+    def tells(self) -> bool:
+        """It says anything of readings, XIDs, GPUs or the exporter itself."""
+        return bool(self.targets or self.xid or self.gpu or self.success_of)
+
 
 NOTHING = Meaning()

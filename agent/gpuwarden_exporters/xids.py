@@ -31,14 +31,49 @@ class XidNews:
     seen_at: float = 0.0
 
 
-class XidWatch:
-    """Compares each look at one exporter with the one before. Not thread-safe."""
+@dataclass(frozen=True, slots=True)
+class XidMarks:
+    """What one look saw, so that a later process can go on from it.
 
-    def __init__(self) -> None:
+    Attributes:
+        last_codes: Standing codes by GPU.
+        counts: Series and their numbers.
+        counting: Which form of series counts, by GPU.
+        gpus: GPUs that the exporter named.
+    """
+
+    last_codes: dict[str, list[int]]
+    counts: list[tuple[XidSeries, float]]
+    counting: dict[str, XidForm]
+    gpus: list[str]
+
+
+class XidWatch:
+    """Compares each look at one exporter with the one before. Not thread-safe.
+
+    Args:
+        marks: The last look of an earlier process.
+    """
+
+    def __init__(self, marks: XidMarks | None = None) -> None:
         self._last_codes: dict[str, frozenset[int]] = {}
         self._counts: dict[XidSeries, float] = {}
         self._counting: dict[str, XidForm] = {}
         self._gpus: frozenset[str] = frozenset()
+        if marks is not None:
+            self._last_codes = {uuid: frozenset(codes) for uuid, codes in marks.last_codes.items()}
+            self._counts = dict(marks.counts)
+            self._counting = dict(marks.counting)
+            self._gpus = frozenset(marks.gpus)
+
+    def marks(self) -> XidMarks:
+        """What the last look saw."""
+        return XidMarks(
+            {uuid: sorted(codes) for uuid, codes in sorted(self._last_codes.items())},
+            sorted(self._counts.items(), key=str),
+            dict(self._counting),
+            sorted(self._gpus),
+        )
 
     def note(
         self, xids: Iterable[tuple[XidSeries, float]], gpus: Set[str], *, unbroken: bool

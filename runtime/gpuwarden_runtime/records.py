@@ -322,6 +322,7 @@ class Role(StrEnum):
     AGENT = "agent"
     READER = "reader"
     RUNTIME = "runtime"
+    FEEDER = "feeder"
     OPERATOR = "operator"
     ADMIN = "admin"
 

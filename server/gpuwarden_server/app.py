@@ -34,10 +34,12 @@ from gpuwarden_server.decisions.endpoints import (
 )
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.decisions.policy import load_policy
+from gpuwarden_server.doors.feature import DoorBase, Doors
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.front import (
     INGEST,
     RAW_ROUTES,
+    REMOTE_WRITE,
     Front,
     RawHandler,
     RawRoute,
@@ -168,13 +170,15 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     base.board.add_probe("checkpoint", checkpointer.probe)
     side = _verdict_side(base)
     service = _ingest(base, book, meters, side.judging, side.judging.board)
+    doors = _doors(base, service)
     handlers: dict[RawRoute, RawHandler] = {
         INGEST: IngestHandler(base.ring, service, meters),
         **stream_handlers(base.ring, side.hub, side.streams, side.policy),
+        REMOTE_WRITE: doors.remote_write,
     }
     web = Web(base.ring, base.store.state, base.clock, base.meters.registry)
     parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging, side.streams, web]
-    parts.append(side.notifications)
+    parts += [side.notifications, doors]
     restart = Restart(base.stopping)
     succession = Succession(base.leadership, parts, base.ring.load, restart.ask)
     base.board.stand_by = succession.stand_by
@@ -249,6 +253,23 @@ def _ingest(
             future_tolerance_s=base.settings.future_tolerance_s,
         )
     )
+
+
+def _doors(base: Foundation, service: IngestService) -> Doors:
+    doors = Doors(
+        DoorBase(
+            settings=base.settings,
+            state=base.store.state,
+            ring=base.ring,
+            service=service,
+            sessions=base.sessions,
+            directory=base.directory,
+            clock=base.clock,
+            registry=base.meters.registry,
+        )
+    )
+    base.board.add_probe("doors", doors.probe)
+    return doors
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ class Settings(BaseSettings):
         default=60.0,
         gt=0,
         description="Seconds without a batch after which a node counts as silent: its verdict is "
-        "unknown, which warns and never excludes.",
+        "unknown, which warns and never excludes. A node with a slower cadence gets three of its "
+        "intervals, 15 minutes at most.",
     )
     gone_after_s: float = Field(
         default=3600.0,
@@ -84,6 +85,11 @@ class Settings(BaseSettings):
         default=60.0,
         ge=0,
         description="Seconds by which an agent's clock may run ahead before its batch is flagged.",
+    )
+    node_labels: str = Field(
+        default="node,Hostname,hostname,nodename,instance",
+        description="Labels of remote write and alerts that name a node, in this order, separated "
+        "by commas; a port behind the name is cut off.",
     )
     model_folder: Path | None = Field(
         default=None, description="Folder of the scoring model; none: the shipped, promoted one."
@@ -128,6 +134,11 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level of log lines."
     )
+
+    @property
+    def node_label_names(self) -> tuple[str, ...]:
+        """Labels that name a node, in order."""
+        return tuple(name for part in self.node_labels.split(",") if (name := part.strip()))
 
     @property
     def store_place(self) -> Place:

@@ -169,7 +169,28 @@ EXCLUSION_STREAM = RawRoute(
     },
 )
 
-RAW_ROUTES = (INGEST, EXCLUSION_STREAM, INCIDENT_STREAM, STATE_STREAM)
+REMOTE_WRITE_TYPE = "application/x-protobuf"
+REMOTE_WRITE = RawRoute(
+    "POST",
+    "/api/v1/write",
+    {
+        "operationId": "write_samples",
+        "summary": "Take samples of Prometheus' remote write 1.0",
+        "tags": ["doors"],
+        "requestBody": {
+            "required": True,
+            "description": "A protobuf WriteRequest in snappy's block format; docs/doors.md says "
+            "which series mean what.",
+            "content": {REMOTE_WRITE_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        "responses": {
+            "204": {"description": "Taken, or left out and counted"},
+            "400": {"description": "Not a write request", "content": {PROBLEM_TYPE: _PROBLEM}},
+        },
+    },
+)
+
+RAW_ROUTES = (INGEST, EXCLUSION_STREAM, INCIDENT_STREAM, STATE_STREAM, REMOTE_WRITE)
 
 
 class Front:
@@ -257,6 +278,31 @@ def header_of(scope: Scope, name: bytes) -> str | None:
         if key == name:
             return bytes(value).decode("latin-1")
     return None
+
+
+async def read_body(
+    scope: Scope, receive: Receive, most: int, too_large: Callable[[str], ProblemError]
+) -> bytes:
+    """The whole body of a request, of at most `most` bytes.
+
+    Raises:
+        ProblemError: `too_large` of the size, or 400 where the connection ended before the body.
+    """
+    length = header_of(scope, b"content-length")
+    if length is not None and int(length) > most:
+        raise too_large(f"{length} bytes")
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ProblemError(400, "cut_short", "the connection ended before the body did")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            raise too_large(f"more than {most} bytes")
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def document_raw_routes(app: FastAPI) -> None:

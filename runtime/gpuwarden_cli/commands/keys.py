@@ -24,7 +24,7 @@ WARN_S = 14 * DAY_S
 
 def register(app: typer.Typer) -> None:
     """Put the sub-commands into the app."""
-    group = typer.Typer(help="Keys of agents, readers, runtimes, operators and admins.")
+    group = typer.Typer(help="Keys of agents, readers, runtimes, feeders, operators and admins.")
     group.command("create")(create)
     group.command("list")(list_keys)
     group.command("rotate")(rotate)

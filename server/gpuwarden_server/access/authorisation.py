@@ -57,6 +57,8 @@ _OPERATE = Grant(frozenset({Role.OPERATOR, Role.ADMIN}))
 _EVENTS = Grant(frozenset({Role.READER, Role.OPERATOR, Role.ADMIN}))
 _ADMIN = Grant(frozenset({Role.ADMIN}))
 _INGEST = Grant(frozenset({Role.AGENT, Role.ADMIN}), own_node=True)
+# A narrowed key is held to its nodes by the door: what it tells of others is refused or left out.
+_FEED_IN = Grant(frozenset({Role.FEEDER, Role.ADMIN}), whole=True)
 
 RouteKey = tuple[str, str]
 """Method and path template."""
@@ -64,6 +66,7 @@ RouteKey = tuple[str, str]
 ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
     {
         ("POST", "/v1/ingest"): _INGEST,
+        ("POST", "/api/v1/write"): _FEED_IN,
         ("GET", "/v1/verdicts"): _READ_OWN,
         ("POST", "/v1/verdicts"): _READ_OWN,
         ("GET", "/v1/nodes"): _READ,
@@ -113,7 +116,11 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
 )
 
 
-RESOURCES = frozenset(path.split("/")[2] for _, path in ROUTE_GRANTS if path.startswith("/v1/"))
+def _resource(path: str) -> str:
+    return path.removeprefix("/api").split("/")[2]
+
+
+RESOURCES = frozenset(_resource(path) for _, path in ROUTE_GRANTS if "/v1/" in path)
 """What scopes may name: the word after /v1/."""
 _READING = frozenset({"GET", "HEAD"})
 
@@ -122,7 +129,7 @@ def need_of(route: RouteKey) -> tuple[str, Access]:
     """The resource of a route, and what it does with it."""
     method, path = route
     reads = method in _READING or ROUTE_GRANTS[route].reads
-    return path.split("/")[2], Access.READ if reads else Access.WRITE
+    return _resource(path), Access.READ if reads else Access.WRITE
 
 
 def authorise(ring: KeyRing, route: RouteKey, authorization: str | None) -> Principal | None:

@@ -16,6 +16,7 @@ class Role(StrEnum):
     AGENT = "agent"  # one node's agent: bound to that node
     READER = "reader"  # dashboards, people who look
     RUNTIME = "runtime"  # launchers: verdicts and exclusions
+    FEEDER = "feeder"  # Prometheus, Alertmanager and others that tell of many nodes
     OPERATOR = "operator"  # people who acknowledge, revoke, approve, repair
     ADMIN = "admin"  # keys, and everything else
 

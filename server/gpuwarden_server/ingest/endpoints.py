@@ -7,7 +7,15 @@ import asyncio
 from gpuwarden_server.access.authorisation import authorise
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.front import INGEST, Receive, Scope, Send, header_of, send_body
+from gpuwarden_server.front import (
+    INGEST,
+    Receive,
+    Scope,
+    Send,
+    header_of,
+    read_body,
+    send_body,
+)
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.service import IngestService
 from gpuwarden_wire.batches import CONTENT_TYPE, Batch
@@ -51,7 +59,7 @@ class IngestHandler:
             self._ring, (INGEST.method, INGEST.path), header_of(scope, b"authorization")
         )
         encoding = _encoding_of(scope)
-        body = await _read_body(scope, receive)
+        body = await read_body(scope, receive, MAX_BODY_BYTES, _too_large)
         batch = await _decode(body, encoding)
         if principal is not None:
             principal.require_nodes([batch.node_id])
@@ -72,24 +80,6 @@ def _encoding_of(scope: Scope) -> Encoding:
         raise ProblemError(
             415, "wrong_encoding", f"Content-Encoding {name!r}", "Send zstd, gzip or none."
         ) from None
-
-
-async def _read_body(scope: Scope, receive: Receive) -> bytes:
-    length = header_of(scope, b"content-length")
-    if length is not None and int(length) > MAX_BODY_BYTES:
-        raise _too_large(f"{length} bytes")
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ProblemError(400, "cut_short", "the connection ended before the body did")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY_BYTES:
-            raise _too_large(f"more than {MAX_BODY_BYTES} bytes")
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _decode(body: bytes, encoding: Encoding) -> Batch:

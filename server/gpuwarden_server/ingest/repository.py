@@ -153,7 +153,7 @@ def insert_schemas(connection: Connection, new: Iterable[Schema], at: float) -> 
 
 
 def make_live(connection: Connection, node_id: str, spool_id: str, at: float) -> list[str]:
-    """Make a new spool the node's live one.
+    """Make a spool the node's live one: a new one, or one that speaks again.
 
     Returns:
         Oldest superseded spools beyond the bound, which were forgotten.
@@ -161,14 +161,16 @@ def make_live(connection: Connection, node_id: str, spool_id: str, at: float) ->
     former = connection.execute(
         update(spools).where(spools.c.node_id == node_id).values(standing=str(Standing.SUPERSEDED))
     )
+    statement = upsert(connection, spools).values(
+        node_id=node_id,
+        spool_id=spool_id,
+        standing=str(Standing.LIVE),
+        first_seen_at=at,
+        last_seen_at=at,
+    )
+    fresh = {name: statement.excluded[name] for name in ("standing", "last_seen_at")}
     connection.execute(
-        insert(spools).values(
-            node_id=node_id,
-            spool_id=spool_id,
-            standing=str(Standing.LIVE),
-            first_seen_at=at,
-            last_seen_at=at,
-        )
+        statement.on_conflict_do_update(index_elements=["node_id", "spool_id"], set_=fresh)
     )
     if former.rowcount < MAX_SPOOLS_A_NODE:
         return []
@@ -192,8 +194,9 @@ def _forget_oldest(connection: Connection, node_id: str) -> list[str]:
 
 
 def load_spools(connection: Connection) -> list[tuple[str, str, Standing]]:
-    """Node, spool and standing of every spool."""
+    """Node, spool and standing of every spool, the oldest first."""
     query = select(spools.c.node_id, spools.c.spool_id, spools.c.standing)
+    query = query.order_by(spools.c.first_seen_at)
     return [
         (node, spool, Standing(standing)) for node, spool, standing in connection.execute(query)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
 import structlog
@@ -22,7 +23,13 @@ from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.sequences import Arrival, SequenceLedger
 from gpuwarden_server.ingest.sessions import Connection, NodeSession, Sessions, SpoolSession
-from gpuwarden_server.ingest.spools import Claim, Standing, claim_of
+from gpuwarden_server.ingest.spools import (
+    DOOR_SPOOL,
+    Claim,
+    Standing,
+    claim_of,
+    standing_beside_door,
+)
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.ingest.storing import EventsToStore, store_events
 from gpuwarden_server.ingest.telemetry import apply_plan, check_entities, plan_telemetry
@@ -118,10 +125,17 @@ class IngestService:
 
     def _claim(self, batch: Batch, session: NodeSession) -> Claim:
         spool = session.spools.get(batch.spool_id)
-        claim = claim_of(
+        standing = standing_beside_door(
+            batch.spool_id,
             spool.standing if spool else None,
+            session.live_spool,
+            session.newest_agent_spool,
+        )
+        from_door = session.live_spool == DOOR_SPOOL and batch.spool_id != DOOR_SPOOL
+        claim = claim_of(
+            standing,
             bool(session.live_spool),
-            self._parts.clock.monotonic() - session.heard_at,
+            inf if from_door else self._parts.clock.monotonic() - session.heard_at,
             session.interval_s,
         )
         if claim is not Claim.REFUSED:
@@ -200,7 +214,8 @@ class IngestService:
             session.spools.pop(spool_id, None)
         for spool in session.spools.values():
             spool.standing = Standing.SUPERSEDED
-        session.spools[batch.spool_id] = SpoolSession(Standing.LIVE)
+        spool = session.spools.setdefault(batch.spool_id, SpoolSession(Standing.LIVE))
+        spool.standing = Standing.LIVE
         session.live_spool = batch.spool_id
         session.refused_spool = ""
         self._parts.refusals.end_claims(batch.node_id)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.ingest.sequences import SequenceLedger
-from gpuwarden_server.ingest.spools import Standing
+from gpuwarden_server.ingest.spools import DOOR_SPOOL, SILENT_INTERVALS, Standing
 from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.metrics import EntityKind
 
@@ -19,6 +19,8 @@ Connection = tuple[str, int]
 """Client address and port: names one TCP connection."""
 
 MAX_CONNECTIONS = 4
+MOST_PATIENCE_S = 900.0
+"""Whatever cadence somebody claims, after so long without a batch a node is silent."""
 Rows = npt.NDArray[np.int64]
 
 
@@ -64,6 +66,16 @@ class Presence:
     live_spool: str
     refused_spool: str
 
+    def is_silent(self, after_s: float, quiet_s: float | None = None) -> bool:
+        """Whether nothing came for so long, or for three intervals of a slower cadence.
+
+        Args:
+            after_s: Least patience.
+            quiet_s: Seconds to judge by, None for `silent_s`.
+        """
+        slow_s = min(SILENT_INTERVALS * self.interval_s, MOST_PATIENCE_S)
+        return (self.silent_s if quiet_s is None else quiet_s) >= max(after_s, slow_s)
+
 
 @dataclass(slots=True)
 class NodeSession:
@@ -103,6 +115,11 @@ class NodeSession:
     telemetry_dirty: bool = False
     seen_dirty: bool = False
 
+    @property
+    def newest_agent_spool(self) -> str:
+        """The spool of an agent that came last, "" where none ever did."""
+        return next((one for one in reversed(self.spools) if one != DOOR_SPOOL), "")
+
     def remember_marker(self, connection: Connection, marker: int) -> None:
         """Note the verdict sent on a connection; old connections are forgotten."""
         self.markers.pop(connection, None)
@@ -139,7 +156,7 @@ class Sessions:
     def is_live(self, node_id: str) -> bool:
         """Whether a batch came within `silent_after_s`."""
         presence = self.presence(node_id)
-        return presence is not None and presence.silent_s < self._silent_after_s
+        return presence is not None and not presence.is_silent(self._silent_after_s)
 
     def presence(self, node_id: str) -> Presence | None:
         """When the node was last heard of; None where it never was."""

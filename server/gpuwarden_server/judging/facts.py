@@ -89,7 +89,11 @@ class FleetFacts:
             return Contact.NEVER
         if node_id in self._retired():
             return Contact.RETIRED
-        silent = self._quiet_s(node_id) >= self._patience.silent_after_s
+        presence, quiet_s = self._presences.presence(node_id), self._quiet_s(node_id)
+        if presence is None:
+            silent = quiet_s >= self._patience.silent_after_s
+        else:
+            silent = presence.is_silent(self._patience.silent_after_s, quiet_s)
         return Contact.SILENT if silent else Contact.LIVE
 
     def presence(self, node_id: str) -> Presence | None:

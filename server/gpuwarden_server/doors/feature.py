@@ -1,0 +1,91 @@
+"""Makes the doors; the app starts and stops what runs in them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from gpuwarden_server.access.keys import KeyRing
+from gpuwarden_server.config import Settings
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.doors.endpoints import RemoteWriteHandler
+from gpuwarden_server.doors.meters import DoorMeters
+from gpuwarden_server.doors.remote_write import DoorParts, RemoteWriteDoor
+from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.ingest.service import IngestService
+from gpuwarden_server.ingest.sessions import Sessions
+from gpuwarden_server.store.database import Database
+
+LOOK_ROUND_S = 0.25
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DoorBase:
+    """What the doors are built on."""
+
+    settings: Settings
+    state: Database
+    ring: KeyRing
+    service: IngestService
+    sessions: Sessions
+    directory: FleetDirectory
+    clock: Clock
+    registry: CollectorRegistry
+
+
+class Doors:
+    """The doors as a part of the app.
+
+    Attributes:
+        remote_write: The raw handler of POST /api/v1/write.
+    """
+
+    def __init__(self, base: DoorBase) -> None:
+        settings = base.settings
+        meters = DoorMeters(base.registry)
+        self._door = RemoteWriteDoor(
+            DoorParts(
+                database=base.state,
+                service=base.service,
+                sessions=base.sessions,
+                directory=base.directory,
+                clock=base.clock,
+                meters=meters,
+                node_labels=settings.node_label_names,
+                gone_after_s=settings.gone_after_s,
+                future_tolerance_s=settings.future_tolerance_s,
+            )
+        )
+        self.remote_write = RemoteWriteHandler(base.ring, self._door, meters)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Remember what an earlier process was told, and begin to read pages that wait."""
+        await asyncio.to_thread(self._door.load)
+        self._task = asyncio.create_task(self._rounds(), name="doors")
+
+    async def stop(self) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def probe(self) -> str | None:
+        """For /readyz: None while pages are read."""
+        ended = self._task is not None and self._task.done()
+        return "the task that reads remote write has ended" if ended else None
+
+    async def _rounds(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_ROUND_S)
+            try:
+                await self._door.settle()
+            except ProblemError:
+                continue  # the database tells of its own trouble; the looks are kept
+            except Exception as error:
+                _log.error("door_round_failed", worker="doors", exc_info=error)
