@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,15 @@ from gpuwarden_server.store.versions import prepare_store
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
 from gpuwarden_wire.metrics import EntityKind
+
+
+@cache
+def _fresh_store() -> Path:
+    """An empty store, migrated once a process and then copied."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    prepare_store(folder)
+    return folder
 
 
 class StoryClock:
@@ -59,9 +72,9 @@ class Story:
             labels: Labels by node.
         """
         self.clock = StoryClock()
-        prepare_store(folder)
+        if not folder.exists():
+            shutil.copytree(_fresh_store(), folder)
         self._store = connect_store(folder)
-        self._store.start()
         self.state = self._store.state
         places = labels or {}
         self.scoring = True
@@ -76,6 +89,7 @@ class Story:
                 sweep_interval_s=5.0,
             ),
         )
+        self._store.start()
         self.told.follow_sweeps(lambda: 0.0 if self.scoring else None)
 
     def close(self) -> None:

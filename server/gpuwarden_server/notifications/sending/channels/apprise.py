@@ -7,6 +7,7 @@ the list of private networks does not hold for it.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,6 +96,8 @@ def _type_of(severity: Severity) -> str:
 
 
 def _load() -> Any:
+    # It writes targets into its log lines, passwords included.
+    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
     try:
         return importlib.import_module("apprise")
     except ModuleNotFoundError as error:

@@ -1,0 +1,78 @@
+"""An HTTP server on a free port of this machine that answers as a function says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Posted:
+    """One request.
+
+    Attributes:
+        path: As it came.
+        headers: Names in lower case.
+        body: As it came.
+    """
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer.
+
+    Attributes:
+        code: HTTP status.
+        body: Bytes.
+        headers: Beside the length.
+    """
+
+    code: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Answers = Callable[[Posted], Reply]
+
+
+@contextmanager
+def answering(answer: Answers, port: int = 0) -> Iterator[str]:
+    """The server's URL while it runs.
+
+    Args:
+        answer: Called in a thread of its own for each request.
+        port: 0 for a free one.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the name that http.server calls
+            body = self.rfile.read(int(self.headers["content-length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            reply = answer(Posted(self.path, headers, body))
+            self.send_response(reply.code)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(reply.body)))
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5.0)
