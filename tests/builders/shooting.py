@@ -12,7 +12,7 @@ import httpx
 
 from gpuwarden_wire.batches import Batch, Stream
 from gpuwarden_wire.codec import decode_problem
-from tests.builders.server import Feeder, Running, make_client, make_event
+from tests.builders.server import Feeder, Running, make_client, make_event, wait_until
 
 PAUSE_S = 0.05
 
@@ -26,12 +26,14 @@ class Shooter:
         urls: Where it may ask, the configured ones.
         acknowledged: Ids of events whose batch was acknowledged.
         followed: Leaders that it was sent to.
+    refused: Answers 503 where there is but one server.
     """
 
     feeder: Feeder
     urls: Sequence[str]
     acknowledged: list[str] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
+    refused: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -66,12 +68,40 @@ class Shooter:
             elif len(self.urls) > 1:
                 turn += 1
                 self._turn_to(self.urls[turn % len(self.urls)])
+            else:
+                self.refused += 1
+                time.sleep(PAUSE_S)
         return False
 
     def _turn_to(self, url: str) -> None:
         self.feeder.close()
         time.sleep(PAUSE_S)
         self.feeder.client = make_client(url, self.feeder.key)
+
+
+def wait_flow(shooters: Sequence[Shooter], events: int = 15) -> None:
+    """Wait until every node has some more events acknowledged."""
+    wanted = [len(one.acknowledged) + events for one in shooters]
+    wait_until(
+        lambda: all(len(one.acknowledged) >= n for one, n in zip(shooters, wanted, strict=True)),
+        "events flow",
+        60.0,
+    )
+
+
+def wait_refused(shooters: Sequence[Shooter]) -> None:
+    """Wait until every node was refused once more."""
+    before = [one.refused for one in shooters]
+    wait_until(
+        lambda: all(one.refused > n for one, n in zip(shooters, before, strict=True)),
+        "all are refused",
+        60.0,
+    )
+
+
+def acknowledged_of(shooters: Sequence[Shooter]) -> list[str]:
+    """Ids of all events that were acknowledged."""
+    return [event for one in shooters for event in one.acknowledged]
 
 
 @contextmanager

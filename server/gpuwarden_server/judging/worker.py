@@ -217,6 +217,7 @@ class JudgeWorker:
         outcomes = self._reassess_all(findings.values(), now)
         committed = self._bench.ledger.commit(Judgement(outcomes, now, position=events[-1].row))
         self._bench.book.position = events[-1].row
+        self._note_trouble(None)  # under load the pass goes on for long
         self._take_over(committed)
         for node_id in inventoried:  # other GPUs are in their verdicts now
             self._bench.board.mark(node_id)

@@ -18,7 +18,7 @@ from gpuwarden_server.store import lease
 from gpuwarden_server.store.folder import FolderLock
 from gpuwarden_server.store.lease import Holder, LeaseLost
 from gpuwarden_server.store.places import Place
-from gpuwarden_server.store.postgres import writing_engine
+from gpuwarden_server.store.postgres import lease_engine
 from gpuwarden_server.store.words import driver_words
 from gpuwarden_server.store.writer import NO_FENCE, Fence
 
@@ -148,7 +148,7 @@ class LeasedLeadership:
             meters: Figures.
         """
         self.holder = secrets.token_hex(6)
-        self._engine = writing_engine(url, f"{self.holder} lease")
+        self._engine = lease_engine(url, f"{self.holder} lease")
         self._lease_s = lease_s
         self._advertised = advertised
         self._meters = meters

@@ -36,7 +36,12 @@ def writing_engine(url: URL, name: str) -> Engine:
         url: Where.
         name: As which it shows up in pg_stat_activity.
     """
-    return _engine(url, name, {"synchronous_commit": "on"}, pool_size=1, pool_pre_ping=False)
+    return _engine(url, name, {"synchronous_commit": "on"}, pool_size=1)
+
+
+def lease_engine(url: URL, name: str) -> Engine:
+    """Engine of one connection that keeps the lease; one that broke while idle is replaced."""
+    return _engine(url, name, {}, pool_size=1, pool_pre_ping=True)
 
 
 def reading_engine(url: URL, name: str) -> Engine:
