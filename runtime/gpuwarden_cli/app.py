@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuwarden_cli.commands import (
+    backup,
     config,
     decisions,
     entities,
@@ -69,7 +70,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, inject):
         part.register(app)
-    for part in (learning, kernel_log, config, notify, silences):
+    for part in (backup, learning, kernel_log, config, notify, silences):
         part.register(app)
     return app
 

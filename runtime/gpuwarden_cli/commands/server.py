@@ -41,12 +41,17 @@ def server(
         "state_folder": state_folder,
         "mode": mode,
     }
-    settings = _settings({name: value for name, value in given.items() if value is not None})
+    settings = server_settings({name: value for name, value in given.items() if value is not None})
     run = load("gpuwarden_server.app", "run_migration" if migrate else "run_server", "server")
     raise typer.Exit(int(run(settings)))
 
 
-def _settings(given: dict[str, object]) -> Any:
+def server_settings(given: dict[str, Any]) -> Any:
+    """The server's settings: what was given, and the environment for the rest.
+
+    Raises:
+        CommandError: One of them is not valid; names it.
+    """
     settings_type = load("gpuwarden_server.config", "Settings", "server")
     validation_error = load("pydantic", "ValidationError", "server")
     try:

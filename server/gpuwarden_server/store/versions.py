@@ -106,7 +106,7 @@ def migrate_store(place: Place, migrations: Path | None = None) -> None:
     script = _Script(migrations)
     with _opened(place) as (state, history):
         with state.transaction() as connection:
-            _require_nobody_leads(connection, state.name)
+            require_nobody_leads(connection, state.name)
             found = _revision_of(connection)
             if found is not None and found not in script.known:
                 raise script.refusal(state.name, found)
@@ -136,6 +136,28 @@ def describe_store(place: Path | URL, migrations: Path | None = None) -> str:
         if found is not None and found != script.head:
             raise script.refusal(state.name, found)
     return f"{state.name} has schema version {found or 'none: the first start makes the tables'}"
+
+
+def check_versions(place: Place) -> None:
+    """Look whether there is a store of the code's version, and change nothing.
+
+    Raises:
+        StoreError: There is none, or it is of another version; names the mend.
+    """
+    script = _Script(None)
+    if isinstance(place, Path) and not (place / STATE_FILE).is_file():
+        raise StoreError(f"there is no store at {name_of(place)}", "Name the folder of state.db.")
+    with _opened(place) as (state, history):
+        with state.transaction() as connection:
+            found = _revision_of(connection)
+        if found is None:
+            raise StoreError(f"there is no store at {state.name}", "Name another place.")
+        if found != script.head:
+            raise script.refusal(state.name, found)
+        with history.transaction() as connection:
+            version = _history_version(connection)
+        if version != HISTORY_VERSION:
+            raise _history_refusal(history.name, version or 0)
 
 
 def migrations_folder() -> Path:
@@ -221,8 +243,12 @@ def _opened(place: Place) -> Iterator[tuple[_Half, _Half]]:
             half.engine.dispose()
 
 
-def _require_nobody_leads(connection: Connection, name: str) -> None:
-    """Refuse to touch a PostgreSQL database on which a server works; a folder has its lock."""
+def require_nobody_leads(connection: Connection, name: str) -> None:
+    """Refuse to touch a PostgreSQL database on which a server works; a folder has its lock.
+
+    Raises:
+        StoreError: A server holds the lease.
+    """
     if connection.dialect.name != "postgresql":
         return
     holder = find_holder(connection)
