@@ -249,7 +249,7 @@ def main() -> int:
     parser.add_argument("--readers", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--window-s", type=float, default=10.0, help="of the ingest part")
-    parser.add_argument("--rate", type=float, default=200.0, help="batches a second")
+    parser.add_argument("--rate", type=float, default=50.0, help="batches a second")
     parser.add_argument("--smoke", action="store_true", help="100 readers, one round, 3 s")
     chosen = parser.parse_args()
     if chosen.smoke:

@@ -44,6 +44,12 @@ _MAINTENANCE_CODES = """exit codes:
   1  the order stands, and the agent still holds something (it says what), or has not gone on yet
   2  the order cannot be given"""
 
+_ENROL_CODES = """exit codes:
+  0  the key file is written, mode 600
+  1  the server refuses the token, or this node
+  2  a setting, the token or the key file cannot be used
+  3  no answer from the server"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
@@ -59,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _examine(settings, as_json=options.json)
             case "maintenance":
                 return _maintain(settings, options)
+            case "enrol":
+                return _enrol(settings, options)
             case _:
                 return _run(settings)
     except ConfigError as error:
@@ -132,6 +140,13 @@ def _maintain(settings: AgentSettings, options: argparse.Namespace) -> int:
     return run_maintenance(settings, request)
 
 
+def _enrol(settings: AgentSettings, options: argparse.Namespace) -> int:
+    from gpuwarden_agent.enrol_command import EnrolRequest, run_enrolment
+
+    token, file = options.token or "", options.token_file
+    return run_enrolment(settings, EnrolRequest(token, file, options.owner, options.replace))
+
+
 def _print_snapshot(snapshot: Snapshot) -> None:
     from gpuwarden_agent.once import reason_of, unit_of
 
@@ -186,7 +201,14 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_maintenance(maintenance)
-    for command in (run, once, doctor, maintenance):
+    enrol = commands.add_parser(
+        "enrol",
+        help="fetch this node's key with an enrolment token, and write the key file",
+        epilog=_ENROL_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_enrolment(enrol)
+    for command in (run, once, doctor, maintenance, enrol):
         _add_settings(command)
     return parser
 
@@ -199,6 +221,27 @@ def _add_maintenance(parser: argparse.ArgumentParser) -> None:
     add("--wait", dest="wait_s", type=float, default=30.0, metavar="SECONDS",
         help="longest wait for the agent to let go. Default: 30.")  # fmt: skip
     add("--reason", default="", metavar="TEXT", help="shown beside the node's trouble")
+
+
+def _add_enrolment(parser: argparse.ArgumentParser) -> None:
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument(
+        "--token",
+        metavar="TOKEN",
+        help="as `gpuwarden enrolment create` printed it; others may see it in `ps`",
+    )
+    given.add_argument("--token-file", metavar="FILE", help="file that holds it; - is stdin")
+    parser.add_argument(
+        "--owner",
+        default="",
+        metavar="USER",
+        help="user that the key file is handed to, where root enrols for the agent",
+    )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="replace the key file; the token must have been made with --re-enrol",
+    )
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

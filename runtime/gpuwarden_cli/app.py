@@ -13,6 +13,7 @@ from gpuwarden_cli.commands import (
     backup,
     config,
     decisions,
+    enrolment,
     entities,
     exclusions,
     incidents,
@@ -68,9 +69,9 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for part in (demo, server, entities, incidents, decisions, exclusions, keys, inject):
+    for part in (demo, server, entities, incidents, decisions, exclusions, keys, enrolment):
         part.register(app)
-    for part in (backup, learning, kernel_log, config, notify, silences):
+    for part in (inject, backup, learning, kernel_log, config, notify, silences):
         part.register(app)
     return app
 

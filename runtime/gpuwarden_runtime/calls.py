@@ -17,6 +17,7 @@ from gpuwarden_runtime.records import (
     AuditEntry,
     AuditPage,
     DecisionRecord,
+    EnrolmentToken,
     EventPage,
     ExclusionSet,
     Fleet,
@@ -246,9 +247,61 @@ def delete_key(key_id: str) -> Call[KeyRecord]:
     return Call("DELETE", f"/v1/keys/{_segment(key_id)}", _json(KeyRecord), writes=True)
 
 
-def audit(cursor: Cursor = None, limit: int = 1000) -> Call[Page[AuditEntry]]:
-    """One page of the audit, oldest first; `cursor` is the id of the last entry that is known."""
-    query = {"after": cursor or 0, "limit": limit}
+def create_enrolment_token(
+    nodes: str = "*",
+    uses: int = 1,
+    expires_in_s: float = 86_400,
+    *,
+    re_enrol: bool = False,
+    name: str = "",
+) -> Call[EnrolmentToken]:
+    """Make a token with which nodes fetch keys of their own; shown in this answer only.
+
+    Args:
+        nodes: Pattern of the nodes that may enrol with it.
+        uses: How often it may be used.
+        expires_in_s: Seconds until it is refused.
+        re_enrol: Whether it may replace the key that a node has.
+        name: For people and the audit.
+    """
+    body = {"nodes": nodes, "uses": uses, "expires_in_s": expires_in_s}
+    return _write(
+        "/v1/enrolment-tokens", EnrolmentToken, body | {"re_enrol": re_enrol, "name": name}
+    )
+
+
+def enrolment_tokens() -> Call[tuple[EnrolmentToken, ...]]:
+    """All tokens, without their secrets."""
+    return Call("GET", "/v1/enrolment-tokens", lambda body: _json(Page[EnrolmentToken])(body).items)
+
+
+def delete_enrolment_token(token_id: str) -> Call[EnrolmentToken]:
+    """End a token; keys that were made with it stay."""
+    path = f"/v1/enrolment-tokens/{_segment(token_id)}"
+    return Call("DELETE", path, _json(EnrolmentToken), writes=True)
+
+
+def audit(
+    cursor: Cursor = None,
+    limit: int = 1000,
+    *,
+    author: str | None = None,
+    action: str | None = None,
+    target: str | None = None,
+    since: float | None = None,
+) -> Call[Page[AuditEntry]]:
+    """One page of the audit, oldest first.
+
+    Args:
+        cursor: Id of the last entry that is known.
+        limit: Most of one page.
+        author: Only of this author: name of a key, or "gpuwarden".
+        action: Only of this action: "revoke_decision".
+        target: Only about this: id of a key, node, decision.
+        since: Only from this time on, epoch seconds.
+    """
+    query: dict[str, object] = {"after": cursor or 0, "limit": limit, "author": author}
+    query |= {"action": action, "target": target, "since": since}
     return Call("GET", "/v1/audit", lambda body: _rows(body, AuditPage, limit), query)
 
 

@@ -343,6 +343,22 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     former_until: float | None = None
 
 
+class EnrolmentToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token for enrolment; `token` itself is there once, in the answer that made it."""
+
+    id: str
+    name: str = ""
+    nodes: str = "*"
+    uses: int = 0
+    used: int = 0
+    re_enrol: bool = False
+    token: str | None = None
+    created_at: float | None = None
+    created_by: str = ""
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who the server takes us for."""
 

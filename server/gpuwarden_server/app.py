@@ -12,8 +12,10 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from gpuwarden_server.access.authorisation import Gate, require_complete, routes_of
 from gpuwarden_server.access.endpoints import access_router
+from gpuwarden_server.access.enrolment_endpoints import enrolment_router
 from gpuwarden_server.access.feature import make_ring
 from gpuwarden_server.access.keys import KeyRing, ensure_admin_key
+from gpuwarden_server.access.tokens import EnrolmentDesk
 from gpuwarden_server.api.meters import install_fleet_meters
 from gpuwarden_server.api.reach import nodes_of
 from gpuwarden_server.api.routers import api_routers
@@ -336,6 +338,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     state, judging = base.store.state, side.judging
     yield health_router(base.board, base.meters)
     yield access_router(base.ring, state, base.clock)
+    yield enrolment_router(EnrolmentDesk(base.ring, state, base.clock))
     yield incidents_router(state, judging)
     yield decisions_router(state, judging)
     yield exclusions_router(judging.board)

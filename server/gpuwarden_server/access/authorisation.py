@@ -105,6 +105,10 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/keys"): _ADMIN,
         ("POST", "/v1/keys/{key_id}/rotate"): _ADMIN,
         ("DELETE", "/v1/keys/{key_id}"): _ADMIN,
+        ("POST", "/v1/enrolment-tokens"): _ADMIN,
+        ("GET", "/v1/enrolment-tokens"): _ADMIN,
+        ("DELETE", "/v1/enrolment-tokens/{token_id}"): _ADMIN,
+        ("POST", "/v1/enrol"): OPEN,  # the token in the body is the credential
         ("GET", "/v1/audit"): _ADMIN,
         ("GET", "/healthz"): OPEN,
         ("GET", "/readyz"): OPEN,
@@ -117,11 +121,15 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
 
 
 def _resource(path: str) -> str:
-    return path.removeprefix("/api").split("/")[2]
+    """The word after /v1/; the last word of a path that others dictate."""
+    words = path.strip("/").split("/")
+    return words[1] if words[0] == "v1" and len(words) > 1 else words[-1]
 
 
-RESOURCES = frozenset(_resource(path) for _, path in ROUTE_GRANTS if "/v1/" in path)
-"""What scopes may name: the word after /v1/."""
+RESOURCES = frozenset(
+    _resource(path) for (_, path), grant in ROUTE_GRANTS.items() if not grant.is_open
+)
+"""What scopes may name."""
 _READING = frozenset({"GET", "HEAD"})
 
 

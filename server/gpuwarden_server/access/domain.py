@@ -73,6 +73,11 @@ class TokenRecord:
     revoked_at: float | None = None
 
 
+def token_form(record: TokenRecord) -> dict[str, Any]:
+    """What may be shown of a token, and what its row holds beside the hash."""
+    return asdict(record)
+
+
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """One write of a person or of gpuwarden.

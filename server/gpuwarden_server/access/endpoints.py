@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 from pydantic.config import JsonDict
 
 from gpuwarden_server.access.authorisation import RESOURCES, Caller
 from gpuwarden_server.access.domain import key_form
 from gpuwarden_server.access.keys import KeyRing, KeyWish
 from gpuwarden_server.access.principals import Role
-from gpuwarden_server.access.repository import audit_after
-from gpuwarden_server.access.scopes import WHOLE, Scope
+from gpuwarden_server.access.repository import AuditFilter, audit_after
+from gpuwarden_server.access.scopes import WHOLE, Access, Scope
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.core.pages import LARGEST_PAGE, LARGEST_ROW
@@ -23,6 +23,9 @@ LONGEST_LIFE_S = 10 * 366 * 86_400.0
 LONGEST_GRACE_S = 30 * 86_400.0
 
 
+_RESOURCE_WORDS: list[JsonValue] = [
+    f"{name}:{access}" for name in sorted(RESOURCES) for access in Access
+]
 _Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?][A-Za-z0-9._*?\[\]!-]{0,252}$")]
 
 
@@ -57,10 +60,12 @@ class ScopeBody(BaseModel):
     @field_validator("resources")
     @classmethod
     def _known(cls, wanted: list[str]) -> list[str]:
-        unknown = sorted({word.partition(":")[0] for word in wanted} - RESOURCES)
+        unknown = [word for word in wanted if word not in _RESOURCE_WORDS]
         if unknown:
-            known = ", ".join(sorted(RESOURCES))
-            raise ValueError(f"no resource {', '.join(unknown)}; there are {known}")
+            raise ValueError(
+                f"no {', '.join(unknown[:5])}; RESOURCE:read or RESOURCE:write, "
+                f"RESOURCE being one of {', '.join(sorted(RESOURCES))}"
+            )
         return wanted
 
     def scope(self) -> Scope:
@@ -142,6 +147,30 @@ class KeyListView(BaseModel):
     items: list[KeyView]
 
 
+class AuditQuery(BaseModel):
+    """What of the audit is wanted."""
+
+    after: int = Field(0, ge=0, le=LARGEST_ROW, description="ids above this one: next_after")
+    limit: int = Field(100, ge=1, le=LARGEST_PAGE)
+    author: str | None = Field(None, description="name of the key, or gpuwarden")
+    key_id: str | None = Field(None, description="id of the key")
+    action: str | None = Field(None, examples=["revoke_decision"])
+    target: str | None = Field(None, description="id of what was written", examples=["gpu-017"])
+    since: float | None = Field(None, description="epoch seconds, included")
+    until: float | None = Field(None, description="epoch seconds, left out")
+
+    def filter(self) -> AuditFilter:
+        """What narrows."""
+        return AuditFilter(
+            author=self.author,
+            key_id=self.key_id,
+            action=self.action,
+            target=self.target,
+            since=self.since,
+            until=self.until,
+        )
+
+
 class AuditView(BaseModel):
     """A page of the audit, oldest first."""
 
@@ -180,14 +209,12 @@ def access_router(ring: KeyRing, state: Database, clock: Clock) -> APIRouter:
     def revoke_key(key_id: str, caller: Caller) -> KeyView:
         return KeyView(**key_form(ring.revoke(key_id, caller)))
 
-    @router.get("/audit", summary="Every write: who, what, before and after")
-    def list_audit(
-        after: Annotated[int, Query(ge=0, le=LARGEST_ROW, description="ids above this one")] = 0,
-        limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
-    ) -> AuditView:
+    @router.get("/audit", summary="Every write: who, what, before and after; oldest first")
+    def list_audit(query: Annotated[AuditQuery, Query()]) -> AuditView:
+        wanted = query.filter()
         with state.read() as connection:
-            items = audit_after(connection, after, limit)
-        full = len(items) == limit
+            items = audit_after(connection, query.after, query.limit, wanted)
+        full = len(items) == query.limit
         return AuditView(items=items, next_after=items[-1]["id"] if full else None)
 
     return router

@@ -144,7 +144,7 @@ class KeyRing:
         """
         by.require_whole("make keys")
         wish.check()
-        record = self._new_record(wish, by.name)
+        record = self.new_record(wish, by.name)
         key = new_key()
         entry = replace(
             audit_by(by, record.created_at, "create_key", record.id), after=key_form(record)
@@ -234,7 +234,8 @@ class KeyRing:
         """Keys that are not revoked, each once; expired ones too."""
         return list({held.record.id: held.record for held in self._valid.values()}.values())
 
-    def _new_record(self, wish: KeyWish, author: str) -> KeyRecord:
+    def new_record(self, wish: KeyWish, author: str) -> KeyRecord:
+        """The record of a key that is about to be made."""
         return KeyRecord(
             id=new_id("key"),
             role=wish.role,

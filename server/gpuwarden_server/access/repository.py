@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, select, true, update
 
-from gpuwarden_server.access.domain import AuditEntry, KeyRecord, key_form
+from gpuwarden_server.access.domain import AuditEntry, KeyRecord, TokenRecord, key_form, token_form
 from gpuwarden_server.access.principals import Role
 from gpuwarden_server.access.scopes import scope_from
+from gpuwarden_server.store.tables_access import enrolment_tokens
 from gpuwarden_server.store.tables_fleet import audit, keys
 
 
@@ -67,15 +69,94 @@ def count_keys(connection: Connection) -> int:
     return connection.execute(select(func.count()).select_from(keys)).scalar_one()
 
 
+def agent_keys_of(connection: Connection, node_id: str, now: float) -> list[KeyRecord]:
+    """Keys with which an agent may speak for a node at `now`, epoch seconds."""
+    statement = (
+        select(keys)
+        .where(keys.c.node_id == node_id, keys.c.revoked_at.is_(None))
+        .where(keys.c.expires_at.is_(None) | (keys.c.expires_at > now))
+        .order_by(keys.c.created_at, keys.c.id)
+    )
+    return [_record(row) for row in connection.execute(statement).mappings()]
+
+
+def insert_token(connection: Connection, record: TokenRecord, token_hash: str) -> None:
+    """Store a token's record with its hash."""
+    connection.execute(insert(enrolment_tokens).values(token_hash=token_hash, **token_form(record)))
+
+
+def update_token(connection: Connection, record: TokenRecord) -> None:
+    """Store how often a token was used, and its end."""
+    changed = {"used": record.used, "revoked_at": record.revoked_at}
+    table = enrolment_tokens
+    connection.execute(update(table).where(table.c.id == record.id).values(changed))
+
+
+def token_by_hash(connection: Connection, token_hash: str) -> TokenRecord | None:
+    """The token with this SHA-256, hex; None where there is none."""
+    found = _tokens(connection, enrolment_tokens.c.token_hash == token_hash)
+    return found[0] if found else None
+
+
+def token_by_id(connection: Connection, token_id: str) -> TokenRecord | None:
+    """One token; None where there is none of this id."""
+    found = _tokens(connection, enrolment_tokens.c.id == token_id)
+    return found[0] if found else None
+
+
+def all_tokens(connection: Connection) -> list[TokenRecord]:
+    """All tokens, ended ones too, oldest first."""
+    return _tokens(connection, true())
+
+
+def _tokens(connection: Connection, match: ColumnElement[bool]) -> list[TokenRecord]:
+    c = enrolment_tokens.c
+    fields = [c[field.name] for field in dataclass_fields(TokenRecord)]
+    rows = connection.execute(select(*fields).where(match).order_by(c.created_at, c.id))
+    return [TokenRecord(*row) for row in rows]
+
+
 def record_audit(connection: Connection, entry: AuditEntry) -> None:
     """Write `entry` in the transaction of the write that it tells about."""
     connection.execute(insert(audit).values(**asdict(entry)))
 
 
-def audit_after(connection: Connection, after: int, limit: int) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """What the audit is narrowed to; None does not narrow.
+
+    Attributes:
+        author: Name of the key.
+        key_id: Id of the key.
+        action: "create_key", "revoke_decision" …
+        target: What was written.
+        since: Epoch seconds, included.
+        until: Epoch seconds, left out.
+    """
+
+    author: str | None = None
+    key_id: str | None = None
+    action: str | None = None
+    target: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+def audit_after(
+    connection: Connection, after: int, limit: int, wanted: AuditFilter
+) -> list[dict[str, Any]]:
     """Entries with an id above `after`, oldest first."""
-    query = select(audit).where(audit.c.id > after).order_by(audit.c.id).limit(limit)
-    return [dict(row) for row in connection.execute(query).mappings()]
+    query = select(audit).where(audit.c.id > after)
+    for name in ("author", "key_id", "action", "target"):
+        value = getattr(wanted, name)
+        if value is not None:
+            query = query.where(audit.c[name] == value)
+    if wanted.since is not None:
+        query = query.where(audit.c.at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(audit.c.at < wanted.until)
+    rows = connection.execute(query.order_by(audit.c.id).limit(limit)).mappings()
+    return [dict(row) for row in rows]
 
 
 def _record(row: RowMapping) -> KeyRecord:
