@@ -150,6 +150,21 @@ TABLE: dict[str, Row] = {
         ),
         lambda v: v.revoked_at is not None,
     ),
+    "create_enrolment_token": Row(
+        lambda c: c.create_enrolment_token("gpu-*", 2), lambda v: v.token.startswith("gwe_")
+    ),
+    "enrolment_tokens": Row(
+        lambda c: then(c.create_enrolment_token(name="x"), lambda made: c.enrolment_tokens()),
+        lambda v: v[-1].token is None and v[-1].uses == 1,
+    ),
+    "delete_enrolment_token": Row(
+        lambda c: then(c.create_enrolment_token(), lambda made: c.delete_enrolment_token(made.id)),
+        lambda v: v.revoked_at is not None,
+    ),
+    "raw_post": Row(
+        lambda c: c.raw_post("/v1/verdicts", {"nodes": ["gpu-017"]}),
+        lambda v: v["verdicts"][0]["node_id"] == "gpu-017",
+    ),
 }
 LAST: dict[str, Row] = {  # these move on what the others read
     "acknowledge_incident": Row(
