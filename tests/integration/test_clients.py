@@ -161,10 +161,6 @@ TABLE: dict[str, Row] = {
         lambda c: then(c.create_enrolment_token(), lambda made: c.delete_enrolment_token(made.id)),
         lambda v: v.revoked_at is not None,
     ),
-    "raw_post": Row(
-        lambda c: c.raw_post("/v1/verdicts", {"nodes": ["gpu-017"]}),
-        lambda v: v["verdicts"][0]["node_id"] == "gpu-017",
-    ),
 }
 LAST: dict[str, Row] = {  # these move on what the others read
     "acknowledge_incident": Row(
