@@ -274,7 +274,8 @@ def test_a_revoke_ends_the_repair_of_what_it_acquits(server: Running, node: Feed
     shown = get(server, f"/v1/gpus/{gpu}")
     assert (shown["state"], shown["usable"]) == ("healthy", "yes")
     node.events(xid_event(95, slot(0)))
-    wait_until(lambda: state_of(server, gpu) == "excluded", "excluded for another fault")
+    # It is excluded first and, at the next look, asked to be drained.
+    wait_until(lambda: state_of(server, gpu) == "draining", "out for another fault")
     server.admin.post(repair, json={"reason": "swap it after all"}).raise_for_status()
 
 
