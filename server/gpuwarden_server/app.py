@@ -47,6 +47,7 @@ from gpuwarden_server.front import (
     RawRoute,
     document_raw_routes,
 )
+from gpuwarden_server.history.feature import History, make_history
 from gpuwarden_server.incidents.endpoints import incidents_router
 from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
 from gpuwarden_server.ingest.endpoints import IngestHandler
@@ -105,6 +106,7 @@ class Foundation:
         sessions: What the front door remembers of each node; `presence` for readers.
         refusals: Agents that were refused because another machine speaks for their node.
         directory: Nodes and GPUs.
+        history: What was measured.
         stopping: Set when the shutdown begins: long-lived streams end then.
         leadership: Whether this server may write.
     """
@@ -119,6 +121,7 @@ class Foundation:
     sessions: Sessions
     refusals: RefusalBook
     directory: FleetDirectory
+    history: History
     stopping: asyncio.Event
     leadership: Leadership
 
@@ -144,7 +147,14 @@ class _StorePart:
             print(f"Admin key, shown only now: {made}", flush=True)  # noqa: T201 - meant for stdout
         base.ring.load()
         base.directory.load(base.store.state)
-        restore(base.store, base.state, base.sessions, self._book, base.clock.monotonic())
+        restore(
+            base.store,
+            base.state,
+            base.history,
+            base.sessions,
+            self._book,
+            base.clock.monotonic(),
+        )
 
     async def stop(self) -> None:
         """Write what is queued and close both files."""
@@ -164,6 +174,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     checkpointer = Checkpointer(
         base.store,
         base.state,
+        base.history,
         base.sessions,
         base.clock,
         CheckpointMeters(base.meters.registry),
@@ -179,8 +190,16 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         REMOTE_WRITE: doors.remote_write,
     }
     web = Web(base.ring, base.store.state, base.clock, base.meters.registry)
-    parts: list[Part] = [_StorePart(base, book), checkpointer, side.judging, side.streams, web]
-    parts += [side.notifications, doors]
+    parts: list[Part] = [
+        _StorePart(base, book),
+        checkpointer,
+        base.history,
+        side.judging,
+        side.streams,
+        web,
+        side.notifications,
+        doors,
+    ]
     restart = Restart(base.stopping)
     succession = Succession(base.leadership, parts, base.ring.load, restart.ask)
     base.board.stand_by = succession.stand_by
@@ -215,6 +234,7 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
         sessions=sessions,
         refusals=RefusalBook(clock),
         directory=FleetDirectory(sessions.is_live),
+        history=make_history(settings, store.history, clock, board, meters.registry),
         stopping=asyncio.Event(),
         leadership=leadership,
     )
@@ -249,6 +269,7 @@ def _ingest(
             book=book,
             directory=base.directory,
             sink=sink,
+            keeper=base.history,
             verdicts=verdicts,
             clock=base.clock,
             meters=meters,
@@ -327,6 +348,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     )
     notifications.follow_sweeps(judging.sweep_age_s)
     base.board.add_probe("judge", judging.probe)
+    base.history.watch(judging.board.nodes_with_incidents)
     base.board.add_note("model", lambda: scorer.trouble or None)
     base.board.add_probe("notifications", notifications.probe)
     base.board.add_note("notifications", notifications.trouble)
@@ -353,6 +375,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         policy=side.policy,
         scorer=side.scorer,
         clock=base.clock,
+        history=base.history,
     )
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.planner.wake)

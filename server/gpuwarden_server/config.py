@@ -91,6 +91,30 @@ class Settings(BaseSettings):
         description="Labels of remote write and alerts that name a node, in this order, separated "
         "by commas; a port behind the name is cut off.",
     )
+    history_readings: Literal["incidents", "all"] = Field(
+        default="incidents",
+        description="Whose readings are kept as they came: those of nodes with an open incident "
+        "and of the time before it, or all.",
+    )
+    history_readings_hours: float = Field(
+        default=72.0, gt=0, le=8760, description="Hours that readings are kept."
+    )
+    history_minute_days: float = Field(
+        default=3.0, gt=0, le=3650, description="Days that roll-ups by the minute are kept."
+    )
+    history_quarter_weeks: float = Field(
+        default=8.0,
+        gt=0,
+        le=520,
+        description="Weeks that roll-ups by the quarter of an hour are kept.",
+    )
+    history_lookback_mib: int = Field(
+        default=256,
+        ge=0,
+        le=65_536,
+        description="Memory for the readings of the latest hour, MiB: what an incident that opens "
+        "keeps of the time before it. 0 keeps nothing.",
+    )
     model_folder: Path | None = Field(
         default=None, description="Folder of the scoring model; none: the shipped, promoted one."
     )

@@ -101,6 +101,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/silences"): _READ,
         ("POST", "/v1/silences"): _OPERATE,
         ("POST", "/v1/silences/{silence_id}/expire"): _OPERATE,
+        ("GET", "/v1/history"): _READ,
         ("POST", "/v1/keys"): _ADMIN,
         ("GET", "/v1/keys"): _ADMIN,
         ("POST", "/v1/keys/{key_id}/rotate"): _ADMIN,

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 
 from gpuwarden_server.api.events import events_router
 from gpuwarden_server.api.fleet import fleet_router
+from gpuwarden_server.api.history import history_router
 from gpuwarden_server.api.nodes import nodes_router
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.api.verdicts import verdicts_router
@@ -21,3 +22,4 @@ def api_routers(sources: ReadSources) -> Iterable[APIRouter]:
     yield why_router(sources)
     yield events_router(sources)
     yield fleet_router(sources)
+    yield history_router(sources)

@@ -8,6 +8,7 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
+from gpuwarden_server.history.feature import History
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.facts import FleetFacts
@@ -31,6 +32,7 @@ class ReadSources:
         policy: Rules.
         scorer: The learnt score.
         clock: Time.
+        history: What was measured.
     """
 
     state: Database
@@ -42,6 +44,7 @@ class ReadSources:
     policy: PolicyDocument
     scorer: Scorer
     clock: Clock
+    history: History
 
     def node(self, node_id: str) -> NodeRecord:
         """One node.

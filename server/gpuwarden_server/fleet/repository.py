@@ -56,6 +56,12 @@ def load_departures(connection: Connection) -> list[tuple[str, str]]:
     return [(row.gpu_uuid, row.node_id) for row in connection.execute(query)]
 
 
+def nodes_of_gpu(connection: Connection, gpu_uuid: str) -> list[str]:
+    """Nodes that a GPU was ever in, earliest first."""
+    query = select(gpu_slots.c.node_id).where(gpu_slots.c.gpu_uuid == gpu_uuid)
+    return list(connection.execute(query.order_by(gpu_slots.c.since)).scalars())
+
+
 def save_node(connection: Connection, node: NodeRecord, at: float) -> None:
     """Write a node and its boots; `at` is when it was last seen, epoch seconds."""
     values = asdict(node)

@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.ingest import repository
 from gpuwarden_server.ingest.meters import CheckpointMeters
+from gpuwarden_server.ingest.ports import TelemetryKeeper
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.sequences import SequenceLedger
 from gpuwarden_server.ingest.sessions import NodeSession, Sessions, SpoolSession
@@ -48,11 +49,13 @@ class _Snapshot:
 
     Attributes:
         state: FleetState.export_nodes.
+        open_minutes: Telemetry that is in no roll-up yet.
         ledgers: Encoded, by node and spool.
         ceilings: What each ledger may be trimmed to once this is durable.
     """
 
     state: bytes
+    open_minutes: bytes
     ledgers: bytes
     ceilings: list[tuple[SequenceLedger, int]]
 
@@ -64,6 +67,7 @@ class Checkpointer:
         self,
         store: Store,
         state: GuardedState,
+        keeper: TelemetryKeeper,
         sessions: Sessions,
         clock: Clock,
         meters: CheckpointMeters,
@@ -71,6 +75,7 @@ class Checkpointer:
     ) -> None:
         self._store = store
         self._state = state
+        self._keeper = keeper
         self._sessions = sessions
         self._clock = clock
         self._meters = meters
@@ -120,6 +125,7 @@ class Checkpointer:
 
             def write(connection: Connection) -> None:
                 repository.save_checkpoint(connection, shard, snapshot.state, snapshot.ledgers, now)
+                repository.save_open_minutes(connection, shard, snapshot.open_minutes)
 
             try:
                 await asyncio.wrap_future(self._store.history.writer.submit(write))
@@ -129,6 +135,7 @@ class Checkpointer:
                 return
         self._failing = False
         self._meters.bytes.inc(len(snapshot.state) + len(snapshot.ledgers))
+        self._meters.bytes.inc(len(snapshot.open_minutes))
         for ledger, ceiling in snapshot.ceilings:
             ledger.durable_seq = max(ledger.durable_seq, ceiling)
 
@@ -144,7 +151,9 @@ class Checkpointer:
         """In a thread: the state and the sequences of some nodes, at one moment."""
         now = self._clock.now()
         with self._state.lock:
-            parts = self._state.state.copy_nodes([node_id for node_id, _ in members])
+            node_ids = [node_id for node_id, _ in members]
+            parts = self._state.state.copy_nodes(node_ids)
+            open_minutes = self._keeper.snapshot(node_ids)
             ledgers: _Ledgers = {}
             ceilings: list[tuple[SequenceLedger, int]] = []
             for node_id, session in members:
@@ -155,7 +164,9 @@ class Checkpointer:
                     kept.durable_seq = ledger.ceiling(now)
                     ledgers.setdefault(node_id, {})[spool_id] = kept
                     ceilings.append((ledger, kept.durable_seq))
-        return _Snapshot(encode_checkpoint(parts), msgspec.json.encode(ledgers), ceilings)
+        return _Snapshot(
+            encode_checkpoint(parts), open_minutes(), msgspec.json.encode(ledgers), ceilings
+        )
 
     async def _save_last_seen(self) -> None:
         seen: dict[tuple[str, str], float] = {}
@@ -175,7 +186,12 @@ class Checkpointer:
 
 
 def restore(
-    store: Store, state: GuardedState, sessions: Sessions, book: SchemaBook, now: float
+    store: Store,
+    state: GuardedState,
+    keeper: TelemetryKeeper,
+    sessions: Sessions,
+    book: SchemaBook,
+    now: float,
 ) -> None:
     """Fill sessions, schemas and the columnar state from the two files, at start.
 
@@ -185,6 +201,7 @@ def restore(
     Args:
         store: The files.
         state: Empty state.
+        keeper: Empty keeper of telemetry.
         sessions: No sessions.
         book: Empty book.
         now: The monotonic clock, seconds.
@@ -206,6 +223,7 @@ def restore(
             if spool is not None:
                 spool.ledgers[Stream.EVENTS] = ledger
     _restore_telemetry(store, state, sessions)
+    _restore_open_minutes(store, keeper)
 
 
 def _restore_telemetry(store: Store, state: GuardedState, sessions: Sessions) -> None:
@@ -220,6 +238,16 @@ def _restore_telemetry(store: Store, state: GuardedState, sessions: Sessions) ->
             _log.warning("checkpoint_left_out", shard=shard, reason=str(error))
             continue
         _restore_ledgers(ledgers, sessions)
+
+
+def _restore_open_minutes(store: Store, keeper: TelemetryKeeper) -> None:
+    with store.history.read() as connection:
+        found = repository.load_open_minutes(connection)
+    for shard, body in found:
+        try:
+            keeper.restore(body)
+        except (msgspec.DecodeError, KeyError) as error:
+            _log.warning("open_minutes_left_out", shard=shard, reason=repr(error))
 
 
 def _restore_ledgers(ledgers: _Ledgers, sessions: Sessions) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from sqlalchemy import Connection
 
 from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.telemetry import PlannedTable
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.acknowledgement import NodeVerdict
 from gpuwarden_wire.events import Event
@@ -109,5 +110,29 @@ class VerdictSource(Protocol):
 
         Returns:
             None where nothing changed.
+        """
+        ...
+
+
+class TelemetryKeeper(Protocol):
+    """Keeps telemetry beyond the columnar state."""
+
+    def note(self, node_id: str, tables: Iterable[PlannedTable]) -> None:
+        """Keep what was applied; called under the lock of the columnar state, at every batch."""
+        ...
+
+    def snapshot(self, node_ids: Sequence[str]) -> Callable[[], bytes]:
+        """What it holds of some nodes that is not durable yet, as of now.
+
+        Called under the lock of the columnar state, so that a checkpoint has the readings that its
+        sequences say; the result, called without it, gives the bytes.
+        """
+        ...
+
+    def restore(self, body: bytes) -> None:
+        """Take over what `snapshot` gave, at the start.
+
+        Raises:
+            msgspec.DecodeError: It is something else; nothing was taken over.
         """
         ...

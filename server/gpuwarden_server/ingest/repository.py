@@ -29,6 +29,7 @@ from gpuwarden_server.store.tables_fleet import (
     schemas,
     spools,
 )
+from gpuwarden_server.store.tables_history import open_minutes
 from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.batches import Batch
@@ -290,6 +291,21 @@ def load_checkpoints(connection: Connection) -> list[tuple[int, bytes, bytes]]:
     """Shard, state and ledgers of every checkpoint."""
     query = select(checkpoints.c.shard, checkpoints.c.state, checkpoints.c.ledgers)
     return [tuple(row) for row in connection.execute(query)]
+
+
+def save_open_minutes(connection: Connection, shard: int, body: bytes) -> None:
+    """Replace one shard's open minutes in history.db, with its checkpoint."""
+    connection.execute(
+        upsert(connection, open_minutes)
+        .values(shard=shard, body=body)
+        .on_conflict_do_update(index_elements=["shard"], set_={"body": body})
+    )
+
+
+def load_open_minutes(connection: Connection) -> list[tuple[int, bytes]]:
+    """Shard and open minutes of every checkpoint."""
+    query = select(open_minutes.c.shard, open_minutes.c.body)
+    return [(row.shard, row.body) for row in connection.execute(query)]
 
 
 def _stored(row: RowMapping) -> StoredEvent:

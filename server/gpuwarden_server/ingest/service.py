@@ -18,7 +18,7 @@ from gpuwarden_server.ingest.checks import check_batch, check_tables
 from gpuwarden_server.ingest.clocks import clock_after
 from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.meters import IngestMeters
-from gpuwarden_server.ingest.ports import EventSink, NodeDirectory, VerdictSource
+from gpuwarden_server.ingest.ports import EventSink, NodeDirectory, TelemetryKeeper, VerdictSource
 from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.sequences import Arrival, SequenceLedger
@@ -58,6 +58,7 @@ class IngestParts:
         book: Known schemas.
         directory: Nodes and GPUs.
         sink: Takes stored events.
+        keeper: Takes telemetry.
         verdicts: Gives the verdicts that ride along.
         clock: Time.
         meters: Counters.
@@ -71,6 +72,7 @@ class IngestParts:
     book: SchemaBook
     directory: NodeDirectory
     sink: EventSink
+    keeper: TelemetryKeeper
     verdicts: VerdictSource
     clock: Clock
     meters: IngestMeters
@@ -298,6 +300,7 @@ class IngestService:
         async with parts.state.held() as state:
             if claim is not Claim.HISTORY:
                 cells = apply_plan(plan, batch.node_id, session, state)
+                parts.keeper.note(batch.node_id, plan.tables)
             # Under the same lock as the readings, so that a checkpoint has both or neither.
             self._note_sequence(batch, spool.ledgers[Stream.TELEMETRY], digest, now)
             session.telemetry_dirty = True

@@ -197,6 +197,11 @@ class VerdictBoard:
         """Incidents that are not resolved."""
         return sum(len(standing.incidents) for standing in list(self._standings.values()))
 
+    def nodes_with_incidents(self) -> frozenset[str]:
+        """Nodes with an incident that is not resolved, of their own or of a part."""
+        standings = list(self._standings.values())
+        return frozenset(one.entity.node_id for one in standings if one.incidents)
+
     def risk(self, ref: EntityRef) -> Risk | None:
         """Latest risk of an entity, None where it is no suspect."""
         return self._risks.get(key_of(ref))

@@ -1,0 +1,1 @@
+"""History: the open minute, roll-ups, readings around incidents, and what charts read."""

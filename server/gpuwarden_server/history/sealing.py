@@ -1,0 +1,153 @@
+"""From the tables of a minute to readings and roll-ups, all nodes of a pack together."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+
+import numpy as np
+
+from gpuwarden_server.history.buffer import Noted
+from gpuwarden_server.history.domain import MINUTE_S
+from gpuwarden_verdict.segments.blocks import (
+    F64,
+    MOST_REASONS,
+    NARROW,
+    U8,
+    WIDE,
+    AnyArray,
+    Block,
+    Reason,
+    Row,
+    side_by_side,
+)
+from gpuwarden_verdict.segments.rollup import roll_up_readings
+from gpuwarden_wire.batches import MissingKind, Table
+from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.schema import Column, Schema
+
+_UNREAD = Reason(MissingKind.UNAVAILABLE, "")
+
+LastKey = tuple[EntityKind, tuple[Column, ...], tuple[Row, ...]]
+
+
+def readings_of(node_id: str, noted: Iterable[Noted]) -> list[Block]:
+    """A node's tables as blocks, one for each set of columns and entities, times in order.
+
+    Of tables of one moment the later holds. Infinities are no numbers.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], tuple[Schema, dict[float, Table]]] = {}
+    for schema, table in noted:
+        group = groups.setdefault((table.schema, table.entities), (schema, {}))
+        group[1][table.observed_at] = table
+    return [_block(node_id, schema, tables) for schema, tables in groups.values()]
+
+
+class Sealer:
+    """Makes roll-ups; remembers where each counter stood, so that minutes join without a gap."""
+
+    def __init__(self, last: MutableMapping[LastKey, tuple[float, F64]] | None = None) -> None:
+        self._last = {} if last is None else last
+        self._news: dict[LastKey, tuple[float, F64]] = {}
+
+    def fork(self) -> Sealer:
+        """One that begins with what this one remembers and keeps its own news to itself."""
+        forked = Sealer()
+        forked._last = ChainMap(forked._news, self._last)
+        return forked
+
+    def adopt(self, fork: Sealer) -> None:
+        """Remember what a fork came to know: what it made is in the database."""
+        self._last.update(fork._news)
+
+    def remember(self, rollups: Iterable[Block]) -> None:
+        """Note where counters stood in these roll-ups, each of one step."""
+        for block in rollups:
+            at = float(block.times[-1])
+            for own in block.by_node():
+                key = (own.kind, own.columns, own.rows)
+                if key not in self._last or self._last[key][0] <= at:
+                    self._last[key] = (at, own.planes["counter"][-1])
+
+    def roll_up(self, readings: Iterable[Block]) -> list[Block]:
+        """Roll-ups of readings of any nodes, one block for all nodes that read alike.
+
+        Args:
+            readings: Blocks of one minute.
+        """
+        groups: dict[tuple[EntityKind, tuple[Column, ...], int], list[Block]] = {}
+        for block in readings:
+            groups.setdefault((block.kind, block.columns, block.times.size), []).append(block)
+        return [
+            roll_up_readings(side_by_side(blocks), MINUTE_S, self._before(blocks))
+            for blocks in groups.values()
+        ]
+
+    def by_minute(self, readings: Iterable[Block]) -> list[Block]:
+        """Roll-ups of one node's readings of any minutes; nothing is remembered."""
+        rolled = []
+        for block in readings:
+            minutes = np.unique(block.times // MINUTE_S)
+            for minute in minutes.tolist():
+                part = block.between(minute * MINUTE_S, (minute + 1) * MINUTE_S)
+                if part is not None:
+                    rolled += self.roll_up([part])
+        return rolled
+
+    def _before(self, blocks: Sequence[Block]) -> F64:
+        """Where the counters stood before; NaN where that is not known, or is not before."""
+        parts = []
+        for block in blocks:
+            known = self._last.get((block.kind, block.columns, block.rows))
+            if known is None or known[0] >= block.times[0]:
+                wide = block.planes[WIDE].shape
+                parts.append(np.full(wide[1:], np.nan))
+            else:
+                parts.append(known[1])
+        return np.concatenate(parts, axis=1)
+
+
+def _block(node_id: str, schema: Schema, tables: Mapping[float, Table]) -> Block:
+    times = sorted(tables)
+    ordered = [tables[at] for at in times]
+    rows, narrow_count = len(ordered[0].entities), schema.f32_count
+    narrow = _stacked([table.f32 for table in ordered], "<f4", narrow_count, rows)
+    wide = _stacked(
+        [table.f64 for table in ordered], "<f8", len(schema.columns) - narrow_count, rows
+    )
+    shape = (len(times), len(schema.columns), rows)
+    finite = np.concatenate([np.isfinite(narrow), np.isfinite(wide)], axis=1)
+    reasons: tuple[Reason, ...] = ()
+    why = np.zeros(shape, np.uint8)
+    if not finite.all():
+        why, reasons = _reasons_of(ordered, finite)
+        narrow = np.where(finite[:, :narrow_count], narrow, np.float32(np.nan))
+        wide = np.where(finite[:, narrow_count:], wide, np.nan)
+    return Block(
+        kind=schema.entity_kind,
+        columns=schema.columns,
+        rows=tuple(Row(node_id, entity) for entity in ordered[0].entities),
+        times=np.array(times),
+        planes={NARROW: narrow, WIDE: wide},
+        why=why,
+        reasons=reasons,
+    )
+
+
+def _stacked(parts: Sequence[bytes], dtype: str, columns: int, rows: int) -> AnyArray:
+    return np.frombuffer(b"".join(parts), dtype).reshape(len(parts), columns, rows)
+
+
+def _reasons_of(tables: Sequence[Table], finite: AnyArray) -> tuple[U8, tuple[Reason, ...]]:
+    index = {_UNREAD: 1}
+    why = np.zeros(finite.shape, np.uint8)
+    for place, table in enumerate(tables):
+        if place and table.missing == tables[place - 1].missing:
+            why[place] = why[place - 1]  # what a device lacks is told again in each table
+            continue
+        for cell in table.missing:
+            if 0 <= cell.column < finite.shape[1] and 0 <= cell.row < finite.shape[2]:
+                code = index.setdefault(Reason(cell.kind, cell.reason), len(index) + 1)
+                why[place, cell.column, cell.row] = min(code, MOST_REASONS)
+    why = np.where(finite, 0, np.maximum(why, 1)).astype(np.uint8)
+    return why, tuple(index)[:MOST_REASONS]
