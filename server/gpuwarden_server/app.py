@@ -58,7 +58,7 @@ from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
 from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.judging.facts import Patience
+from gpuwarden_server.judging.facts import FleetFacts, Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.streams import make_streams, stream_handlers
 from gpuwarden_server.learning.models import load_model
@@ -183,7 +183,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     base.board.add_probe("checkpoint", checkpointer.probe)
     side = _verdict_side(base)
     service = _ingest(base, book, meters, side.judging, side.judging.board)
-    doors = _doors(base, service)
+    doors = _doors(base, service, side.judging.facts)
     handlers: dict[RawRoute, RawHandler] = {
         INGEST: IngestHandler(base.ring, service, meters),
         **stream_handlers(base.ring, side.hub, side.streams, side.policy),
@@ -204,7 +204,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     succession = Succession(base.leadership, parts, base.ring.load, restart.ask)
     base.board.stand_by = succession.stand_by
     base.board.add_probe("lease", succession.lapse)
-    app = _assemble(base, _routers(base, side), succession)
+    app = _assemble(base, [*_routers(base, side), doors.router], succession)
     app.state.restart = restart
     document_raw_routes(app)
     web.install(app)
@@ -278,7 +278,7 @@ def _ingest(
     )
 
 
-def _doors(base: Foundation, service: IngestService) -> Doors:
+def _doors(base: Foundation, service: IngestService, facts: FleetFacts) -> Doors:
     doors = Doors(
         DoorBase(
             settings=base.settings,
@@ -288,6 +288,7 @@ def _doors(base: Foundation, service: IngestService) -> Doors:
             sessions=base.sessions,
             directory=base.directory,
             clock=base.clock,
+            facts=facts,
             registry=base.meters.registry,
         )
     )

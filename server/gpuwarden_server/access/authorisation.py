@@ -59,6 +59,7 @@ _ADMIN = Grant(frozenset({Role.ADMIN}))
 _INGEST = Grant(frozenset({Role.AGENT, Role.ADMIN}), own_node=True)
 # A narrowed key is held to its nodes by the door: what it tells of others is refused or left out.
 _FEED_IN = Grant(frozenset({Role.FEEDER, Role.ADMIN}), whole=True)
+_TELL = Grant(frozenset({Role.FEEDER, Role.OPERATOR, Role.ADMIN}), whole=True)
 
 RouteKey = tuple[str, str]
 """Method and path template."""
@@ -67,6 +68,8 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
     {
         ("POST", "/v1/ingest"): _INGEST,
         ("POST", "/api/v1/write"): _FEED_IN,
+        ("POST", "/v1/alerts/alertmanager"): _FEED_IN,
+        ("POST", "/v1/events"): _TELL,
         ("GET", "/v1/verdicts"): _READ_OWN,
         ("POST", "/v1/verdicts"): _READ_OWN,
         ("GET", "/v1/nodes"): _READ,

@@ -15,9 +15,11 @@ from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.doors.endpoints import RemoteWriteHandler
 from gpuwarden_server.doors.meters import DoorMeters
 from gpuwarden_server.doors.remote_write import DoorParts, RemoteWriteDoor
+from gpuwarden_server.doors.routes import OutsideParts, outside_router
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.service import IngestService
 from gpuwarden_server.ingest.sessions import Sessions
+from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.store.database import Database
 
 LOOK_ROUND_S = 0.25
@@ -35,6 +37,7 @@ class DoorBase:
     sessions: Sessions
     directory: FleetDirectory
     clock: Clock
+    facts: FleetFacts
     registry: CollectorRegistry
 
 
@@ -43,11 +46,23 @@ class Doors:
 
     Attributes:
         remote_write: The raw handler of POST /api/v1/write.
+        router: Routes of alerts and events.
     """
 
     def __init__(self, base: DoorBase) -> None:
         settings = base.settings
         meters = DoorMeters(base.registry)
+        self.router = outside_router(
+            OutsideParts(
+                service=base.service,
+                directory=base.directory,
+                facts=base.facts,
+                clock=base.clock,
+                meters=meters,
+                node_labels=settings.node_label_names,
+                future_tolerance_s=settings.future_tolerance_s,
+            )
+        )
         self._door = RemoteWriteDoor(
             DoorParts(
                 database=base.state,

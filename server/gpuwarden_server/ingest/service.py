@@ -25,6 +25,7 @@ from gpuwarden_server.ingest.sequences import Arrival, SequenceLedger
 from gpuwarden_server.ingest.sessions import Connection, NodeSession, Sessions, SpoolSession
 from gpuwarden_server.ingest.spools import (
     DOOR_SPOOL,
+    TOLD_SPOOL,
     Claim,
     Standing,
     claim_of,
@@ -36,9 +37,9 @@ from gpuwarden_server.ingest.telemetry import apply_plan, check_entities, plan_t
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_wire.acknowledgement import Acknowledgement
-from gpuwarden_wire.batches import Batch, Stream
+from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.codec import content_digest
-from gpuwarden_wire.events import EventKind
+from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.schema import Schema
 
 T = TypeVar("T")
@@ -101,6 +102,41 @@ class IngestService:
         with self._parts.meters.seconds.labels(batch.stream).time():
             async with session.lock:
                 return await self._take(batch, session, connection)
+
+    async def tell(self, node_id: str, event: Event) -> bool:
+        """Store what somebody else says of a node that is known.
+
+        It is no word of the node's own: neither who speaks for it nor when it was heard changes.
+
+        Returns:
+            Whether the event is news: its natural id was not there yet.
+
+        Raises:
+            ProblemError: 400, it is no event; 503 where the disk failed.
+        """
+        parts, now = self._parts, self._parts.clock.now()
+        session = parts.sessions.of(node_id)
+        async with session.lock:
+            batch = Batch(
+                version=WIRE_VERSION,
+                node_id=node_id,
+                spool_id=TOLD_SPOOL,
+                stream=Stream.EVENTS,
+                seq=1,
+                boot_id=session.boot_id,
+                agent_version="",
+                sent_at=now,
+                events=(event,),
+            )
+            check_batch(batch)
+            draft = parts.directory.draft(node_id, now)
+            latest = now + parts.future_tolerance_s
+            work = EventsToStore(batch, now, latest, is_history=False, knows_boot=True)
+            stored = await self._write(lambda connection: store_events(connection, work, draft))
+        parts.meters.events.labels("stored" if stored else "duplicate").inc()
+        if stored:
+            parts.sink.events_stored(stored)
+        return bool(stored)
 
     async def _take(
         self, batch: Batch, session: NodeSession, connection: Connection

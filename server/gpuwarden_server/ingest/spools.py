@@ -16,6 +16,8 @@ SILENT_INTERVALS = 3
 # Until an agent says its cadence: the agents' own default.
 DEFAULT_INTERVAL_S = 5.0
 DOOR_SPOOL = "d0" * 16
+TOLD_SPOOL = "d1" * 16
+"""Of events that neither an agent nor remote write tells; no spool of its own at all."""
 
 
 class Standing(StrEnum):

@@ -20,6 +20,8 @@ from gpuwarden_verdict.policy.states import EntityRecord, Trigger, step_record
 from gpuwarden_wire.metrics import EntityKind
 
 RETURNED = "its agent sends again"
+OUTSIDE = frozenset({"alertmanager", "event"})
+"""Who tells of nodes and speaks for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,11 @@ class Retirement:
 
     def senders(self, events: Iterable[StoredEvent]) -> frozenset[str]:
         """Nodes among the senders of events whose agents speak for them now."""
-        return frozenset(one.node_id for one in events if not HISTORY_FLAGS & one.flags)
+        return frozenset(
+            one.node_id
+            for one in events
+            if not HISTORY_FLAGS & one.flags and one.event.attributes.get("told_by") not in OUTSIDE
+        )
 
     def heard(self) -> frozenset[str]:
         """Retired nodes of which a batch was taken since."""

@@ -21,7 +21,7 @@ _WEIGHTS = MappingProxyType(
 
 
 class PlugInCheckDetector:
-    """Signals of plug-in checks: whatever program a user wrote, at most suspect.
+    """Signals of plug-in checks, alerts and events from outside: at most suspect.
 
     Each check is evidence of its own, "check:NAME": its pass ends its own and no other.
     """
@@ -34,6 +34,8 @@ class PlugInCheckDetector:
         if event.kind is not EventKind.CHECK_FAILED or not is_plug_in(event):
             return []
         named, state = event.attributes.get("fault_class"), str(event.attributes.get("state"))
+        if state == "info":  # on record, no evidence
+            return []
         signal = event_signal(
             event,
             ref,
@@ -42,7 +44,7 @@ class PlugInCheckDetector:
             version=self.version,
             fault_class=FaultClass(named) if named in tuple(FaultClass) else FaultClass.UNKNOWN,
             weight=_WEIGHTS.get(state, _CRITICAL),
-            sentence=f"plug-in {_check(event)} says {state[:20]} of {where(event, ref)}: "
+            sentence=f"{_sender(event)} {_check(event)} says {state[:20]} of {where(event, ref)}: "
             f"{event.text[:200]}",
         )
         return [signal]
@@ -61,6 +63,11 @@ def proves_repair(event: Event) -> bool:
 def detector_of(event: Event) -> str:
     """Under which name the evidence of this event's check is kept."""
     return f"check:{_check(event)}"
+
+
+def _sender(event: Event) -> str:
+    told_by = str(event.attributes.get("told_by", ""))
+    return {"alertmanager": "alert", "event": "event"}.get(told_by, "plug-in")
 
 
 def _check(event: Event) -> str:
