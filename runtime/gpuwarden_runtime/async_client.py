@@ -73,15 +73,19 @@ class AsyncClient(Routes):
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(self, call: Call[Answer]) -> Answer:
+    async def send(self, call: Call[Answer], retry: Retry | None = None) -> Answer:
         """Send a call, as often as it takes and is allowed.
+
+        Args:
+            call: What to ask.
+            retry: How often; None as the client was made.
 
         Raises:
             ServerUnreachable: No answer.
             Refused: The server said no.
             UnexpectedAnswer: An answer that is not of our API.
         """
-        exchange = Exchange(call, self._retry, self.url)
+        exchange = Exchange(call, retry or self._retry, self.url)
         while True:
             try:
                 return await self._attempt(exchange)
@@ -104,7 +108,7 @@ class AsyncClient(Routes):
 
     @asynccontextmanager
     async def exclusion_stream(self, last_event_id: str | None) -> AsyncIterator[EventSource]:
-        """The exclusion feed as server-sent events; `async_watch.watch_exclusions` follows it.
+        """The exclusion feed as server-sent events; `async_watch.AsyncExclusionWatch` follows it.
 
         Args:
             last_event_id: "FEED_ID:EPOCH" to be sent what was missed since; None for the present

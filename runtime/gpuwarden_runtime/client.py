@@ -73,15 +73,19 @@ class Client(Routes):
         """Close the connections."""
         self._http.close()
 
-    def send(self, call: Call[Answer]) -> Answer:
+    def send(self, call: Call[Answer], retry: Retry | None = None) -> Answer:
         """Send a call, as often as it takes and is allowed.
+
+        Args:
+            call: What to ask.
+            retry: How often; None as the client was made.
 
         Raises:
             ServerUnreachable: No answer.
             Refused: The server said no.
             UnexpectedAnswer: An answer that is not of our API.
         """
-        exchange = Exchange(call, self._retry, self.url)
+        exchange = Exchange(call, retry or self._retry, self.url)
         while True:
             try:
                 return self._attempt(exchange)

@@ -1,42 +1,24 @@
-"""Follows the exclusion feed: server-sent events with resume, and a fresh start when in doubt.
-
-Fail-open: while the server is away the last set stays, however long that lasts.
-"""
+"""Follows the exclusion feed in a thread; `async_watch.py` does in a task."""
 
 from __future__ import annotations
 
-import random
 import socket
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-from httpx_sse import EventSource, ServerSentEvent
+from httpx_sse import EventSource
 
+from gpuwarden_runtime import calls
 from gpuwarden_runtime.cache import SetCache
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.errors import GpuwardenError, ServerUnreachable
-from gpuwarden_runtime.feed import (
-    FeedState,
-    FeedStep,
-    Floor,
-    Outcome,
-    apply_change,
-    apply_position,
-    apply_set,
-    as_set,
-)
-from gpuwarden_runtime.records import ExclusionChange
+from gpuwarden_runtime.exchange import ONCE
+from gpuwarden_runtime.feed import FeedState, Floor
+from gpuwarden_runtime.following import Follower, Listener, Say
 
-_FIRST_WAIT_S = 0.5
-_LONGEST_WAIT_S = 30.0
 _STOP_WAIT_S = 3.0
-
-Listener = Callable[[FeedState], None]
 
 
 class ExclusionWatch:
@@ -55,28 +37,21 @@ class ExclusionWatch:
         self,
         client: Client,
         on_change: Listener,
-        say: Callable[[str], None],
+        say: Say,
         cache: SetCache | None = None,
         floor: Floor | None = None,
         held: FeedState | None = None,
     ) -> None:
         self._client = client
-        self._on_change = on_change
-        self._say = say
-        self._cache = cache
-        self._floor = floor or Floor()
-        self._state = held
+        self._follower = Follower(on_change, say, cache, floor, held)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="exclusions", daemon=True)
         self._socket: socket.socket | None = None
-        self._failures = 0
-        self._confirmed = False  # the server's last word agrees with what is held
-        self._told: dict[str, str] = {}
 
     @property
     def state(self) -> FeedState | None:
         """The set held now, None before the first."""
-        return self._state
+        return self._follower.state
 
     def __enter__(self) -> Self:
         """Begin to follow."""
@@ -115,107 +90,40 @@ class ExclusionWatch:
         while not self._stopping.is_set():
             try:
                 self._follow_once()
-                trouble: GpuwardenError | None = None
-            except GpuwardenError as error:
-                trouble = error
-            if self._stopping.is_set():
-                return
-            if trouble is not None:
-                self._note_failure(trouble)
-            self._stopping.wait(self._wait_s(trouble))
+            except GpuwardenError as trouble:
+                if not self._stopping.is_set():
+                    self._stopping.wait(self._follower.note_failure(trouble))
 
     def _follow_once(self) -> None:
-        if self._state is None:
+        """Follow until the connection ends, or the watch is stopped.
+
+        Raises:
+            GpuwardenError: The connection did not come about, or ended.
+        """
+        if self._follower.state is None:
             self._fetch()
-        event_id = self._state.event_id if self._state else None
-        with self._client.exclusion_stream(event_id) as source:
+        with self._client.exclusion_stream(self._follower.event_id) as source:
             self._socket = _socket_of(source)
-            self._note_contact()
+            self._follower.note_contact()
             try:
                 self._take_all(source)
             finally:
                 self._socket = None
-                self._keep()  # confirmed until the connection ended
+                self._follower.keep()  # confirmed until the connection ended
 
     def _take_all(self, source: EventSource) -> None:
         if self._stopping.is_set():
             return
         for event in source.iter_sse():
-            self._take(event)
+            if self._follower.take_event(event.event, event.data):
+                self._fetch()
             if self._stopping.is_set():
                 return
         raise ServerUnreachable(f"{self._client.url} ended the feed")
 
-    def _take(self, event: ServerSentEvent) -> None:
-        if event.event not in ("state", "exclusions"):
-            return  # a kind of a later version
-        try:
-            change = msgspec.json.decode(event.data, type=ExclusionChange)
-        except msgspec.DecodeError as error:
-            self._tell("unreadable", f"the feed sent something unreadable: {error}")
-            self._fetch()
-            return
-        if event.event == "state":
-            self._apply(apply_position(self._state, change))
-        else:
-            self._apply(apply_change(self._state, change))
-
     def _fetch(self) -> None:
-        self._apply(apply_set(self._state, self._client.exclusions(), self._floor))
-
-    def _apply(self, step: FeedStep) -> None:
-        match step.outcome:
-            case Outcome.APPLIED:
-                self._state = step.state
-                self._settle()
-                if step.state is not None:
-                    self._on_change(step.state)
-            case Outcome.UNCHANGED:
-                self._settle()
-            case Outcome.NEEDS_SET:
-                self._fetch()
-            case Outcome.INVALID | Outcome.BELOW_FLOOR:
-                self._confirmed = False
-                self._tell("set", f"exclusion set not taken over: {step.note}; keeping the last")
-            case Outcome.IGNORED:
-                pass
-
-    def _settle(self) -> None:
-        self._confirmed = True
-        self._told.pop("set", None)
-        self._keep()
-
-    def _keep(self) -> None:
-        if self._cache is None or self._state is None or not self._confirmed:
-            return
-        trouble = self._cache.save(as_set(self._state), time.time())
-        if trouble:
-            self._tell("cache", f"the exclusion set cannot be cached: {trouble}")
-        else:
-            self._told.pop("cache", None)
-
-    def _tell(self, subject: str, sentence: str) -> None:
-        """Say it once, until the subject is well again or the sentence changes."""
-        if self._told.get(subject) != sentence:
-            self._told[subject] = sentence
-            self._say(sentence)
-
-    def _note_failure(self, trouble: GpuwardenError) -> None:
-        self._failures += 1
-        if self._failures == 1:
-            self._say(f"exclusion feed lost: {trouble}; keeping the last set and trying again")
-
-    def _note_contact(self) -> None:
-        if self._failures:
-            self._say("exclusion feed is back")
-        self._failures = 0
-
-    def _wait_s(self, trouble: GpuwardenError | None) -> float:
-        """Exponential with full jitter, so that a thousand launchers do not return together."""
-        if trouble is not None and not trouble.retryable:
-            return random.uniform(_LONGEST_WAIT_S / 2, _LONGEST_WAIT_S)
-        ceiling = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(self._failures, 10))
-        return random.uniform(0.1, ceiling)
+        # Once: the watch tries again by itself, and must end when it is told.
+        self._follower.take_set(self._client.send(calls.exclusions(), ONCE))
 
 
 def _socket_of(source: EventSource) -> socket.socket | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuwarden_runtime.async_client import AsyncClient
+from gpuwarden_runtime.async_watch import AsyncExclusionWatch
 from gpuwarden_runtime.cache import CachedSet, SetCache
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.config import RuntimeSettings
@@ -34,16 +38,63 @@ class Heard:
         return set(self.sets.get(timeout=10.0).exclusions)
 
 
+class Watching:
+    """Starts a watch of one kind, and ends it."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    @contextmanager
+    def __call__(
+        self, url: str, cache: SetCache | None = None, floor: Floor | None = None
+    ) -> Iterator[tuple[Heard, ExclusionWatch | AsyncExclusionWatch]]:
+        heard = Heard()
+        start = _watch_in_a_thread if self._kind == "sync" else _watch_in_a_task
+        with start(RuntimeSettings(url=url), heard, cache, floor) as watch:
+            yield heard, watch
+
+
 @contextmanager
-def watching(
-    url: str, cache: SetCache | None = None, floor: Floor | None = None
-) -> Iterator[tuple[Heard, ExclusionWatch]]:
-    heard = Heard()
-    with Client(RuntimeSettings(url=url)) as client:
+def _watch_in_a_thread(
+    settings: RuntimeSettings, heard: Heard, cache: SetCache | None, floor: Floor | None
+) -> Iterator[ExclusionWatch]:
+    with Client(settings) as client:
         watch = ExclusionWatch(client, heard.sets.put, heard.said.append, cache, floor)
         watch.start()
-        yield heard, watch
+        yield watch
         assert watch.stop()
+
+
+@contextmanager
+def _watch_in_a_task(
+    settings: RuntimeSettings, heard: Heard, cache: SetCache | None, floor: Floor | None
+) -> Iterator[AsyncExclusionWatch]:
+    begun: queue.SimpleQueue[tuple[AsyncExclusionWatch, Callable[[], None]]] = queue.SimpleQueue()
+
+    async def follow() -> None:
+        end = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        async with (
+            AsyncClient(settings) as client,
+            AsyncExclusionWatch(client, heard.sets.put, heard.said.append, cache, floor) as watch,
+        ):
+            begun.put((watch, lambda: (loop.call_soon_threadsafe(end.set), None)[1]))
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(follow()))
+    thread.start()
+    watch, end = begun.get(timeout=10.0)
+    try:
+        yield watch
+    finally:
+        end()
+        thread.join(10.0)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(params=["sync", "async"])
+def watching(request: pytest.FixtureRequest) -> Watching:
+    return Watching(request.param)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -53,7 +104,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_first_set_then_each_change() -> None:
+def test_first_set_then_each_change(watching: Watching) -> None:
     api = FakeApi()
     with serve(api) as url, watching(url) as (heard, watch):
         assert heard.next() == set()
@@ -68,7 +119,7 @@ def test_first_set_then_each_change() -> None:
         assert len(gets) == 1  # the stream was enough for the rest
 
 
-def test_what_was_missed_while_the_connection_was_cut_is_resumed() -> None:
+def test_what_was_missed_while_the_connection_was_cut_is_resumed(watching: Watching) -> None:
     api = FakeApi()
     with serve(api) as url, watching(url) as (heard, _):
         assert heard.next() == set()
@@ -80,7 +131,7 @@ def test_what_was_missed_while_the_connection_was_cut_is_resumed() -> None:
         assert [path for _, path, _ in api.requests].count("/v1/exclusions") == 1
 
 
-def test_digest_mismatch_fetches_the_whole_set() -> None:
+def test_digest_mismatch_fetches_the_whole_set(watching: Watching) -> None:
     api = FakeApi()
     with serve(api) as url, watching(url) as (heard, _):
         assert heard.next() == set()
@@ -91,7 +142,7 @@ def test_digest_mismatch_fetches_the_whole_set() -> None:
         assert [path for _, path, _ in api.requests].count("/v1/exclusions") == 2
 
 
-def test_another_feed_is_taken_over_whole() -> None:
+def test_another_feed_is_taken_over_whole(watching: Watching) -> None:
     api = FakeApi()
     with serve(api) as url, watching(url) as (heard, watch):
         assert heard.next() == set()
@@ -105,7 +156,7 @@ def test_another_feed_is_taken_over_whole() -> None:
         assert watch.state.event_id == "feed-b:2"
 
 
-def test_lower_epoch_of_the_same_feed_changes_nothing() -> None:
+def test_lower_epoch_of_the_same_feed_changes_nothing(watching: Watching) -> None:
     api = FakeApi()
     api.epoch = 40
     with serve(api) as url, watching(url) as (heard, watch):
@@ -120,7 +171,7 @@ def test_lower_epoch_of_the_same_feed_changes_nothing() -> None:
         assert watch.state.epoch == 51
 
 
-def test_floor_keeps_the_last_set() -> None:
+def test_floor_keeps_the_last_set(watching: Watching) -> None:
     api = FakeApi()
     floor = Floor(frozenset({"n1", "n2"}), min_usable=2)
     with serve(api) as url, watching(url, floor=floor) as (heard, watch):
@@ -132,7 +183,9 @@ def test_floor_keeps_the_last_set() -> None:
         assert watch.state.feed_id == "feed-a"
 
 
-def test_server_away_keeps_the_set_and_says_so_once_each_way(tmp_path: Path) -> None:
+def test_server_away_keeps_the_set_and_says_so_once_each_way(
+    tmp_path: Path, watching: Watching
+) -> None:
     api = FakeApi()
     api.exclude(GPU)
     cache = SetCache(tmp_path, "http://any")
@@ -155,7 +208,7 @@ def test_server_away_keeps_the_set_and_says_so_once_each_way(tmp_path: Path) -> 
     assert [item.entity for item in cached.content.exclusions] == ["GPU-1"]
 
 
-def test_cache_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+def test_cache_that_cannot_be_written_is_said_once(tmp_path: Path, watching: Watching) -> None:
     (tmp_path / "file").write_text("")
     api = FakeApi()
     with serve(api) as url:
@@ -181,7 +234,7 @@ def test_stop_ends_a_quiet_stream_at_once() -> None:
 
 
 @pytest.mark.parametrize("body", ["nonsense", "{}"])
-def test_unreadable_set_is_an_answer_of_somebody_else(body: str) -> None:
+def test_unreadable_set_is_an_answer_of_somebody_else(body: str, watching: Watching) -> None:
     api = FakeApi()
     api.answers["GET", "/v1/exclusions"] = body
     with serve(api) as url, watching(url) as (heard, watch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -309,3 +310,23 @@ def test_the_table_names_every_route() -> None:
     routes = {name for name, value in vars(Routes).items() if isinstance(value, Route | Walk)}
     text = Path(__file__).read_text(encoding="utf-8")
     assert [name for name in sorted(routes) if f"c.{name}(" not in text] == []
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "client.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_every_example_of_the_page_runs(
+    server: Running, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    settings = settings_of(server)
+    monkeypatch.setenv("GPUWARDEN_URL", settings.url)
+    monkeypatch.setenv("GPUWARDEN_KEY", settings.key)
+    exec(compile(EXAMPLES[number], f"{DOCS.name}, example {number}", "exec"), {})
+
+
+def test_every_method_is_on_the_page() -> None:
+    routes = [name for name, value in vars(Routes).items() if isinstance(value, Route | Walk)]
+    text = DOCS.read_text(encoding="utf-8")
+    assert [name for name in routes if f"`{name}`" not in text] == []

@@ -198,6 +198,7 @@ def test_no_bytes_crash_the_door(door: Door) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_no_bytes_crash_the_door_in_a_long_run(door: Door) -> None:
     fuzz(door, 20_000)
 
