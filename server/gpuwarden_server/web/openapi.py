@@ -177,8 +177,9 @@ def _complete(method: str, path: str, operation: Json) -> None:
 
 
 def _takes_key(method: str, path: str) -> bool:
-    """Whether the middleware sees a route at all: a raw one is served before it."""
-    return takes_key(method, path) and (method, path) not in _RAW
+    """Whether an idempotency key counts: raw routes are served before, open ones have no caller."""
+    route = (method, path)
+    return takes_key(method, path) and route not in _RAW and not ROUTE_GRANTS[route].is_open
 
 
 _RAW = frozenset((route.method, route.path) for route in RAW_ROUTES)
