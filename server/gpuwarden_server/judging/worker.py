@@ -35,6 +35,9 @@ from gpuwarden_wire.events import EventKind
 
 EVENTS_A_PASS = 500
 RETRY_S = 0.5
+SHORTEST_REST_S = 0.5
+SWEEP_SHARE = 0.05
+"""Of the time, at most, that sweeps take where they come more often than they must."""
 _log = structlog.get_logger(__name__)
 
 CommandWork = Callable[[float], "Concluded"]
@@ -106,7 +109,7 @@ class JudgeWorker:
         Args:
             bench: Its parts.
             clock: Time.
-            sweep_interval_s: Seconds between the starts of sweeps.
+            sweep_interval_s: Longest time between the starts of sweeps, seconds.
             meters: Figures.
         """
         self._bench = bench
@@ -171,8 +174,10 @@ class JudgeWorker:
                 self._judge_new_events()
                 self._run_commands()
                 if self._clock.monotonic() >= next_sweep:
-                    next_sweep = self._clock.monotonic() + self._interval_s
+                    began = self._clock.monotonic()
+                    next_sweep = began + self._interval_s
                     self._sweep()
+                    next_sweep = began + self._rest_s(self._clock.monotonic() - began)
                 self._note_trouble(None)
             except (WriteFailed, SQLAlchemyError, TimeoutError) as error:
                 # Nothing was committed and nothing is lost: the same events are read again.
@@ -182,6 +187,10 @@ class JudgeWorker:
                 self._meters.failures.labels(stage="pass").inc()
                 _log.error("judge_pass_failed", worker="judge", exc_info=error)
                 self._pause()
+
+    def _rest_s(self, took_s: float) -> float:
+        """Seconds from the start of a sweep to that of the next: what costs little comes often."""
+        return min(self._interval_s, max(SHORTEST_REST_S, took_s / SWEEP_SHARE))
 
     def _pause(self) -> None:
         if not self._stopping:
