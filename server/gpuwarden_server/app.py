@@ -11,9 +11,10 @@ import structlog
 from fastapi import APIRouter, Depends, FastAPI
 
 from gpuwarden_server.access.authorisation import Gate, require_complete, routes_of
+from gpuwarden_server.access.doorman import Doorman, DoorRules
 from gpuwarden_server.access.endpoints import access_router
 from gpuwarden_server.access.enrolment_endpoints import enrolment_router
-from gpuwarden_server.access.feature import make_ring
+from gpuwarden_server.access.feature import door_rules, make_ring
 from gpuwarden_server.access.keys import KeyRing, ensure_admin_key
 from gpuwarden_server.access.tokens import EnrolmentDesk
 from gpuwarden_server.api.meters import install_fleet_meters
@@ -209,8 +210,21 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     document_raw_routes(app)
     web.install(app)
     app.add_middleware(Front, handlers=handlers)
+    app.add_middleware(
+        Doorman,
+        ring=base.ring,
+        clock=base.clock,
+        rules=_rules(settings),
+        registry=base.meters.registry,
+    )
     app.add_middleware(StandByGate, succession=succession)
     return app
+
+
+def _rules(settings: Settings) -> DoorRules:
+    return door_rules(
+        settings.key_rate_per_s, settings.address_rate_per_s, settings.refused_rate_per_s
+    )
 
 
 def _foundation(settings: Settings, clock: Clock) -> Foundation:

@@ -156,6 +156,35 @@ class Settings(BaseSettings):
     shutdown_grace_s: int = Field(
         default=4, ge=1, le=8, description="Seconds that open requests get to end after SIGTERM."
     )
+    key_rate_per_s: float = Field(
+        default=1000.0,
+        ge=0,
+        description="Requests a second of one key, 20 s' worth at once after a pause; beyond, 429 "
+        "with Retry-After. 0: no limit.",
+    )
+    address_rate_per_s: float = Field(
+        default=100.0,
+        ge=0,
+        description="Requests a second without a valid key of one address, 10 s' worth at once. "
+        "0: no limit.",
+    )
+    refused_rate_per_s: float = Field(
+        default=1.0,
+        ge=0,
+        description="Refused keys and tokens a second of one address, 60 s' worth at once; valid "
+        "keys of that address do not suffer. 0: no limit.",
+    )
+    tls_cert: Path | None = Field(
+        default=None,
+        description="PEM certificate of the server, chain included; with it the server speaks "
+        "https. Read at the start.",
+    )
+    tls_key: Path | None = Field(default=None, description="PEM private key of the certificate.")
+    tls_client_ca: Path | None = Field(
+        default=None,
+        description="PEM authorities of clients: whoever connects needs a certificate of theirs, "
+        "and a key all the same.",
+    )
     log_form: LogForm = Field(
         default=LogForm.CONSOLE, description="console for people, json for programs."
     )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -78,8 +79,9 @@ def bind_socket(settings: Settings) -> socket.socket:
     """The listening socket.
 
     Raises:
-        StartError: The address cannot be had; names it.
+        StartError: The address cannot be had, or a file of TLS cannot be used; names it.
     """
+    check_tls(settings)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -93,6 +95,38 @@ def bind_socket(settings: Settings) -> socket.socket:
         ) from error
     listener.set_inheritable(True)
     return listener
+
+
+def check_tls(settings: Settings) -> None:
+    """Refuse to start with certificates that no client could use.
+
+    Raises:
+        StartError: Names the setting and the mend.
+    """
+    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    if cert is None or key is None:
+        if (cert, key, client_ca) != (None, None, None):
+            raise StartError(
+                "GPUWARDEN_TLS_CERT and GPUWARDEN_TLS_KEY go together, and _CLIENT_CA needs both",
+                "Set certificate and key, or none of them.",
+            )
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key)
+    except OSError as error:  # ssl.SSLError is an OSError
+        raise StartError(
+            f"certificate {cert} with key {key} cannot be used: {error}",
+            "Give a PEM certificate and its own key, readable for the server.",
+        ) from error
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except OSError as error:
+            raise StartError(
+                f"GPUWARDEN_TLS_CLIENT_CA {client_ca} cannot be used: {error}",
+                "Give a PEM file of the authorities that sign clients' certificates.",
+            ) from error
 
 
 class Restart:
@@ -140,6 +174,10 @@ def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -
         # uvicorn's default of 5 s closes connections under agents that report each 5 s.
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.shutdown_grace_s,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        ssl_ca_certs=str(settings.tls_client_ca) if settings.tls_client_ca else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
     )
     return _Server(config, on_stop)
 
@@ -163,7 +201,7 @@ def serve(make_app: Callable[[], FastAPI], settings: Settings, listener: socket.
         restart: Restart = app.state.restart
         server = make_server(app, settings, app.state.base.stopping.set)
         restart.follow(server)
-        _log.info("listening", url=url_of(listener))
+        _log.info("listening", url=url_of(listener, settings))
         # uvicorn leaves by SystemExit where the app fails to start; it has logged why. It closes
         # the socket that it is given.
         with contextlib.suppress(SystemExit):
@@ -175,10 +213,11 @@ def serve(make_app: Callable[[], FastAPI], settings: Settings, listener: socket.
             return 0
 
 
-def url_of(listener: socket.socket) -> str:
-    """Where a bound socket is reached."""
+def url_of(listener: socket.socket, settings: Settings | None = None) -> str:
+    """Where a bound socket is reached; settings say whether by https."""
+    scheme = "https" if settings is not None and settings.tls_cert else "http"
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _absorb_signals() -> threading.Event:

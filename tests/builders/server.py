@@ -48,6 +48,9 @@ def make_settings(folder: Path, **overrides: Any) -> Settings:
         "admin_key": new_key(),
         "checkpoint_pass_s": 0.2,
         "sweep_interval_s": 0.5,
+        # Tests ask without a key, and with wrong ones, more often than anybody may.
+        "address_rate_per_s": 0.0,
+        "refused_rate_per_s": 0.0,
     }
     return Settings(**(values | overrides))
 

@@ -1,4 +1,4 @@
-"""A clock that a test moves on."""
+"""Clocks that a test moves on."""
 
 from __future__ import annotations
 
@@ -18,3 +18,19 @@ class MovedClock:
     def monotonic(self) -> float:
         """Seconds that never run backwards."""
         return time.monotonic() + self.ahead
+
+
+class StillClock:
+    """A clock that stands where it was made, `ahead` seconds on."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self._now, self._monotonic = time.time(), time.monotonic()
+
+    def now(self) -> float:
+        """UTC, epoch seconds."""
+        return self._now + self.ahead
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards."""
+        return self._monotonic + self.ahead

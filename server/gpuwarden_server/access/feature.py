@@ -1,4 +1,4 @@
-"""Makes the ring of keys, with its figures."""
+"""Makes the ring of keys, with its figures, and the rules of the door."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gpuwarden_server.access.domain import KeyRecord
+from gpuwarden_server.access.doorman import DoorRules
 from gpuwarden_server.access.keys import KeyRing
+from gpuwarden_server.access.limits import Rate
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.store.database import Database
 
@@ -23,6 +25,15 @@ def make_ring(state: Database, clock: Clock, registry: CollectorRegistry) -> Key
     ring = KeyRing(state, clock)
     registry.register(_KeyFigures(ring, clock))
     return ring
+
+
+def door_rules(key_per_s: float, address_per_s: float, refused_per_s: float) -> DoorRules:
+    """How often callers may come, requests a second; 0 does not limit."""
+    return DoorRules(
+        key=Rate(key_per_s, max(1.0, 20 * key_per_s)),
+        address=Rate(address_per_s, max(1.0, 10 * address_per_s)),
+        failures=Rate(refused_per_s, max(1.0, 60 * refused_per_s)),
+    )
 
 
 class _KeyFigures(Collector):
