@@ -77,7 +77,8 @@ def test_every_error_is_a_problem(
 
 def test_a_401_says_how_to_authenticate(server: Running) -> None:
     with make_client(server.url, None) as client:
-        assert client.get("/v1/keys").headers["www-authenticate"] == "Bearer"
+        told = client.get("/v1/keys").headers["www-authenticate"]
+    assert told == 'Bearer, Basic realm="gpuwarden"'
 
 
 def test_the_largest_row_is_a_position_like_any_other(server: Running) -> None:
