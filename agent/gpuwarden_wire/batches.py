@@ -34,7 +34,7 @@ class MissingKind(StrEnum):
     STALE = "stale"
 
 
-class MissingCell(msgspec.Struct, frozen=True, array_like=True):
+class MissingCell(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One cell without a number.
 
     Attributes:
@@ -52,7 +52,7 @@ class MissingCell(msgspec.Struct, frozen=True, array_like=True):
     age_s: float = 0.0
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class Table(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Readings of one kind of entity at one moment.
 
     Attributes:

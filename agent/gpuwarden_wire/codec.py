@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import threading
 import zlib
 from enum import StrEnum
 
@@ -117,7 +118,28 @@ def _gunzip(body: bytes) -> bytes:
     return content
 
 
+class _OwnDecoder(threading.local):
+    """A decoder is dear to make and not thread-safe: each thread has its own."""
+
+    def __init__(self) -> None:
+        self.zstd = zstandard.ZstdDecompressor(max_window_size=MAX_BODY_BYTES)
+
+
+_own = _OwnDecoder()
+
+
 def _unzstd(body: bytes) -> bytes:
+    """In one go where the frame says how large its content is, as ours do; else piece by piece."""
+    try:
+        if 0 <= zstandard.frame_content_size(body) <= MAX_BODY_BYTES:
+            # the decoder makes room for as much as the frame says, and fails where it is not that
+            return _own.zstd.decompress(body, allow_extra_data=False)
+    except zstandard.ZstdError:
+        pass  # what is wrong with it is told below
+    return _unzstd_in_pieces(body)
+
+
+def _unzstd_in_pieces(body: bytes) -> bytes:
     decoder = zstandard.ZstdDecompressor(max_window_size=MAX_BODY_BYTES).decompressobj()
     content: list[bytes] = []
     produced = 0

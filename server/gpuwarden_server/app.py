@@ -51,6 +51,7 @@ from gpuwarden_server.front import (
 from gpuwarden_server.history.feature import History, make_history
 from gpuwarden_server.incidents.endpoints import incidents_router
 from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
+from gpuwarden_server.ingest.direct import IngestDoor
 from gpuwarden_server.ingest.endpoints import IngestHandler
 from gpuwarden_server.ingest.meters import CheckpointMeters, IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, VerdictSource
@@ -218,6 +219,9 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         registry=base.meters.registry,
     )
     app.add_middleware(StandByGate, succession=succession)
+    app.state.door = IngestDoor(
+        base.ring, service, lambda: succession.refusal(INGEST.method, INGEST.path) is None
+    )
     return app
 
 

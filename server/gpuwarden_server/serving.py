@@ -14,11 +14,11 @@ from types import FrameType
 import structlog
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.errors import ProblemError, StartError
 from gpuwarden_server.core.problems import PROBLEM_TYPE
+from gpuwarden_server.direct import DirectProtocol
 from gpuwarden_server.front import ABORT
 from gpuwarden_wire.codec import encode_json
 
@@ -46,7 +46,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class _Protocol(HttpToolsProtocol):
+class _Protocol(DirectProtocol):
     """uvicorn's protocol, which tells what it cannot parse like every other refusal.
 
     Handlers may drop a connection whose peer does not read.
@@ -154,7 +154,7 @@ class Restart:
 
 
 def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -> uvicorn.Server:
-    """The uvicorn server of `app`.
+    """The uvicorn server of `app`; `app.state.door`, where there is one, gets its requests raw.
 
     Args:
         app: What to serve.
@@ -164,7 +164,7 @@ def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=_Protocol,
+        http=type("_ProtocolWithDoor", (_Protocol,), {"door": getattr(app.state, "door", None)}),
         ws="none",
         lifespan="on",
         backlog=BACKLOG,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated
 
@@ -137,6 +138,7 @@ RESOURCES = frozenset(
 _READING = frozenset({"GET", "HEAD"})
 
 
+@lru_cache(maxsize=1024)
 def need_of(route: RouteKey) -> tuple[str, Access]:
     """The resource of a route, and what it does with it."""
     method, path = route

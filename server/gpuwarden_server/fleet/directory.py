@@ -46,6 +46,12 @@ class FleetDirectory:
         self._by_node: dict[str, dict[str, GpuRecord]] = {}
         self._claims: dict[str, Inventory] = {}
         self._departed: dict[str, set[str]] = {}
+        self._ownership = 0
+
+    @property
+    def ownership(self) -> int:
+        """Raised whenever a GPU is new or belongs to another node than before."""
+        return self._ownership
 
     def load(self, database: Database) -> None:
         """Read everything from state.db."""
@@ -150,6 +156,8 @@ class FleetDirectory:
 
     def _put(self, record: GpuRecord) -> None:
         before = self._gpus.get(record.gpu_uuid)
+        if before is None or before.node_id != record.node_id:
+            self._ownership += 1
         if before is not None and before.node_id != record.node_id:
             self._by_node[before.node_id].pop(record.gpu_uuid, None)
             self._departed.setdefault(before.node_id, set()).add(record.gpu_uuid)

@@ -60,6 +60,20 @@ def check_tables(tables: Iterable[Table], schemas: Mapping[str, Schema]) -> None
         _check_table(table, schemas[table.schema], f"tables[{number}]")
 
 
+def check_missing(table: Table, schema: Schema, where: str) -> None:
+    """The reasons of a table's missing cells.
+
+    Raises:
+        ProblemError: 400 with the cell.
+    """
+    rows = len(table.entities)
+    for cell in table.missing:
+        if not (0 <= cell.row < rows and 0 <= cell.column < len(schema.columns)):
+            raise _refuse("wrong_shape", f"{where}: missing cell ({cell.row}, {cell.column})")
+        _check_text(cell.reason, f"{where}: reason")
+        _check_number(cell.age_s, f"{where}: age_s")
+
+
 def _check_header(batch: Batch) -> None:
     if not is_node_id(batch.node_id):
         raise _refuse("invalid_value", f"node_id {batch.node_id[:300]!r} is no node name")
@@ -133,11 +147,7 @@ def _check_table(table: Table, schema: Schema, where: str) -> None:
         _check_text(entity, f"{where}: entity")
         if (schema.entity_kind is EntityKind.NODE) != (entity == ""):
             raise _refuse("invalid_value", f"{where}: entity {entity!r} of a {schema.entity_kind}")
-    for cell in table.missing:
-        if not (0 <= cell.row < rows and 0 <= cell.column < len(schema.columns)):
-            raise _refuse("wrong_shape", f"{where}: missing cell ({cell.row}, {cell.column})")
-        _check_text(cell.reason, f"{where}: reason")
-        _check_number(cell.age_s, f"{where}: age_s")
+    check_missing(table, schema, where)
     narrow = schema.f32_count
     _check_block(table.f32, np.dtype("<f4"), narrow * rows, f"{where}.f32")
     _check_block(table.f64, np.dtype("<f8"), (len(schema.columns) - narrow) * rows, f"{where}.f64")

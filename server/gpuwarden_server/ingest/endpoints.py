@@ -16,6 +16,7 @@ from gpuwarden_server.front import (
     read_body,
     send_body,
 )
+from gpuwarden_server.ingest.direct import INLINE_BODY_BYTES
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.service import IngestService
 from gpuwarden_wire.batches import CONTENT_TYPE, Batch
@@ -28,9 +29,6 @@ from gpuwarden_wire.codec import (
     decompress,
     encode_json,
 )
-
-# Larger bodies are decoded in a thread: 64 KiB take about a millisecond, 8 MiB a tenth of a second.
-INLINE_BODY_BYTES = 64 * 1024
 
 
 class IngestHandler:

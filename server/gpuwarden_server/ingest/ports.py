@@ -75,6 +75,11 @@ class NodeDirectory(Protocol):
         """A draft of one node, made where it is new; `at` is the server's epoch seconds."""
         ...
 
+    @property
+    def ownership(self) -> int:
+        """Raised whenever a GPU is new or belongs to another node than before."""
+        ...
+
     def owner_of(self, gpu_uuid: str) -> str | None:
         """Node that the GPU belongs to, None for a GPU never seen."""
         ...

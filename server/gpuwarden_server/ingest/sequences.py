@@ -130,17 +130,13 @@ class SequenceLedger:
         self.holes = kept
 
     def _prune(self) -> None:
-        """Forget the oldest holes and digests beyond the bounds."""
+        """Forget the holes and digests that came first, beyond the bounds."""
         del self.holes[:-MAX_HOLES]
-        if len(self.digests) <= KEPT_DIGESTS:
-            return
-        newest = sorted(self.digests)[-MAX_DIGESTS:]
-        needless = len(newest) - KEPT_DIGESTS
-        self.digests = {
-            seq: self.digests[seq]
-            for index, seq in enumerate(newest)
-            if index >= needless or seq > self.durable_seq
-        }
+        while len(self.digests) > KEPT_DIGESTS:
+            first = next(iter(self.digests))
+            if first > self.durable_seq and len(self.digests) <= MAX_DIGESTS:
+                return
+            del self.digests[first]
 
 
 def subtract(parts: Iterable[Range], taken: Iterable[Range]) -> list[Range]:

@@ -17,6 +17,7 @@ from gpuwarden_server.ingest import repository
 from gpuwarden_server.ingest.checks import check_batch, check_tables
 from gpuwarden_server.ingest.clocks import clock_after
 from gpuwarden_server.ingest.domain import StoredEvent
+from gpuwarden_server.ingest.lane import Queued, TelemetryLane, Ticket
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, NodeDirectory, TelemetryKeeper, VerdictSource
 from gpuwarden_server.ingest.refusals import RefusalBook
@@ -33,7 +34,12 @@ from gpuwarden_server.ingest.spools import (
 )
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.ingest.storing import EventsToStore, store_events
-from gpuwarden_server.ingest.telemetry import apply_plan, check_entities, plan_telemetry
+from gpuwarden_server.ingest.telemetry import (
+    apply_plan,
+    check_entities,
+    plan_telemetry,
+    remember_tables,
+)
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_wire.acknowledgement import Acknowledgement
@@ -81,10 +87,18 @@ class IngestParts:
 
 
 class IngestService:
-    """Takes decoded batches, on the event loop; batches of one node one after the other."""
+    """Takes decoded batches, on the event loop; batches of one node one after the other.
+
+    Attributes:
+        lane: Takes those that hold no surprise, by the same rules.
+    """
 
     def __init__(self, parts: IngestParts) -> None:
         self._parts = parts
+        self._applied = parts.meters.batches.labels(Stream.TELEMETRY, "applied")
+        self.lane = TelemetryLane(
+            parts.state, parts.sessions, parts.directory, parts.clock, parts.meters, self
+        )
         parts.meters.nodes.set_function(lambda: len(parts.sessions.items()))
 
     async def take(self, batch: Batch, connection: Connection) -> Acknowledgement:
@@ -101,8 +115,34 @@ class IngestService:
         session = self._parts.sessions.of(batch.node_id)
         with self._parts.meters.seconds.labels(batch.stream).time():
             async with session.lock:
+                await self.lane.settled(session)
                 return await self._take(batch, session, connection)
 
+    def offer(self, batch: Batch, ticket: Ticket) -> bool:
+        """Give a batch to the fast lane; False where `take` must have it: nothing was done."""
+        return self.lane.offer(
+            batch, ticket, self._parts.clock.now() + self._parts.future_tolerance_s
+        )
+
+    def digest_of(self, batch: Batch) -> int:
+        """See `LaneRules`."""
+        return int(content_digest(batch)[:_DIGEST_HEX], 16)
+
+    def note_applied(self, item: Queued, now: float) -> None:
+        """See `LaneRules`."""
+        ledger = item.session.spools[item.batch.spool_id].ledgers[Stream.TELEMETRY]
+        self._parts.keeper.note(item.batch.node_id, item.tables)
+        self._note_sequence(item.batch, ledger, item.digest, now)
+        item.session.telemetry_dirty = True
+
+    def conclude(self, item: Queued) -> Acknowledgement:
+        """See `LaneRules`."""
+        self._applied.inc()
+        self._note_presence(item.batch, item.session, Claim.LIVE)
+        spool = item.session.spools[item.batch.spool_id]
+        return self._acknowledge(
+            item.batch, item.session, spool, item.ticket.connection, Arrival.NEW
+        )
     async def tell(self, node_id: str, event: Event) -> bool:
         """Store what somebody else says of a node that is known.
 
@@ -146,7 +186,7 @@ class IngestService:
         news = self._parts.book.news_of(batch)
         check_tables(batch.tables, schemas)
         check_entities(batch, schemas, session)
-        digest = int(content_digest(batch)[:_DIGEST_HEX], 16)
+        digest = self.digest_of(batch)
         spool = session.spools.get(batch.spool_id)
         arrival = spool.ledgers[batch.stream].judge(batch.seq, digest) if spool else Arrival.NEW
         if arrival is Arrival.CONFLICT:
@@ -306,7 +346,7 @@ class IngestService:
         for event in batch.events:
             spool.clock_high = clock_after(spool.clock_high, batch, event, now)
         if any(item.event.kind is EventKind.INVENTORY for item in stored):
-            session.rows.clear()  # a GPU may have come back from another node
+            session.forget_tables()  # a GPU may have come back from another node
         parts.meters.events.labels("stored").inc(len(stored))
         parts.meters.events.labels("duplicate").inc(len(batch.events) - len(stored))
         for item in stored:
@@ -325,6 +365,7 @@ class IngestService:
         digest: int,
     ) -> None:
         parts, now = self._parts, self._parts.clock.now()
+        ownership = parts.directory.ownership
         plan = plan_telemetry(
             batch,
             schemas,
@@ -336,6 +377,7 @@ class IngestService:
         async with parts.state.held() as state:
             if claim is not Claim.HISTORY:
                 cells = apply_plan(plan, batch.node_id, session, state)
+                remember_tables(plan, session, ownership)
                 parts.keeper.note(batch.node_id, plan.tables)
             # Under the same lock as the readings, so that a checkpoint has both or neither.
             self._note_sequence(batch, spool.ledgers[Stream.TELEMETRY], digest, now)

@@ -14,6 +14,7 @@ from gpuwarden_server.ingest.sequences import SequenceLedger
 from gpuwarden_server.ingest.spools import DOOR_SPOOL, SILENT_INTERVALS, Standing
 from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.schema import Schema
 
 Connection = tuple[str, int]
 """Client address and port: names one TCP connection."""
@@ -78,6 +79,33 @@ class Presence:
 
 
 @dataclass(slots=True)
+class KnownTable:
+    """A table that a node sent before: what need not be looked at again.
+
+    Attributes:
+        schema: Columns.
+        hash: Its name on the wire.
+        entities: All of them the node's own.
+        rows: Their rows in the columnar state.
+        generation: FleetState.generation that the rows belong to.
+        ownership: NodeDirectory.ownership by which the entities are the node's own.
+        f32_bytes: Size of its float32 block.
+        f64_bytes: Size of its float64 block.
+        cells: Number of cells.
+    """
+
+    schema: Schema
+    hash: str
+    entities: tuple[str, ...]
+    rows: Rows
+    generation: int
+    ownership: int
+    f32_bytes: int
+    f64_bytes: int
+    cells: int
+
+
+@dataclass(slots=True)
 class NodeSession:
     """One node, on the event loop.
 
@@ -94,6 +122,8 @@ class NodeSession:
         markers: Verdict sent last, by connection.
         rows: Rows of the columnar state, by kind and entities as they come.
         rows_generation: FleetState.generation that they belong to.
+        known: Tables as they come, by schema and entities.
+        queued: A batch of it waits in the fast lane.
         entities: All entities that it ever named.
         telemetry_dirty: Telemetry applied since the last checkpoint.
         seen_dirty: Heard of since last_seen_at was last written.
@@ -111,6 +141,8 @@ class NodeSession:
     markers: dict[Connection, int] = field(default_factory=dict)
     rows: dict[tuple[EntityKind, tuple[str, ...]], Rows] = field(default_factory=dict)
     rows_generation: int = 0
+    known: dict[tuple[str, tuple[str, ...]], KnownTable] = field(default_factory=dict)
+    queued: bool = False
     entities: set[tuple[EntityKind, str]] = field(default_factory=set)
     telemetry_dirty: bool = False
     seen_dirty: bool = False
@@ -119,6 +151,11 @@ class NodeSession:
     def newest_agent_spool(self) -> str:
         """The spool of an agent that came last, "" where none ever did."""
         return next((one for one in reversed(self.spools) if one != DOOR_SPOOL), "")
+
+    def forget_tables(self) -> None:
+        """Look at its tables anew: rows have moved, or a GPU came back from another node."""
+        self.rows.clear()
+        self.known.clear()
 
     def remember_marker(self, connection: Connection, marker: int) -> None:
         """Note the verdict sent on a connection; old connections are forgotten."""
@@ -148,6 +185,10 @@ class Sessions:
         if session is None:
             session = self._sessions[node_id] = NodeSession()
         return session
+
+    def find(self, node_id: str) -> NodeSession | None:
+        """The node's session, None where it is new."""
+        return self._sessions.get(node_id)
 
     def items(self) -> list[tuple[str, NodeSession]]:
         """All sessions by node."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.ingest.sessions import NodeSession
+from gpuwarden_server.ingest.sessions import KnownTable, NodeSession
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetState, ReadTable
 from gpuwarden_wire.batches import Batch, Table
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import Schema
@@ -107,22 +107,71 @@ def apply_plan(plan: TelemetryPlan, node_id: str, session: NodeSession, state: F
     Returns:
         Number of cells, missing ones included.
     """
-    cells = 0
-    for part in plan.tables:
-        rows = _rows_of(part, node_id, session, state)
-        narrow = part.schema.f32_count
-        wide = len(part.schema.columns) - narrow
-        state.apply_table(
+    read = [
+        ReadTable(
             part.schema.entity_kind,
-            rows,
+            _rows_of(part, node_id, session, state),
             part.schema,
-            np.frombuffer(part.table.f32, "<f4").reshape(narrow, rows.size),
-            np.frombuffer(part.table.f64, "<f8").reshape(wide, rows.size),
+            part.table.f32,
+            part.table.f64,
             part.table.missing,
             part.observed_at,
         )
-        cells += rows.size * len(part.schema.columns)
-    return cells
+        for part in plan.tables
+    ]
+    state.apply_batches([read])
+    return sum(one.rows.size * len(one.schema.columns) for one in read)
+
+
+def remember_tables(plan: TelemetryPlan, session: NodeSession, ownership: int) -> None:
+    """Let the session know the tables of an applied batch, so that the next need no look.
+
+    Args:
+        plan: The batch.
+        session: Of its node.
+        ownership: NodeDirectory.ownership when it was planned.
+    """
+    if plan.foreign_rows:
+        return
+    if len(session.known) >= MAX_KEPT_ROWS:
+        session.known.clear()
+    for part in plan.tables:
+        table = part.table
+        session.known[table.schema, table.entities] = KnownTable(
+            schema=part.schema,
+            hash=table.schema,
+            entities=table.entities,
+            rows=session.rows[part.schema.entity_kind, table.entities],
+            generation=session.rows_generation,
+            ownership=ownership,
+            f32_bytes=len(table.f32),
+            f64_bytes=len(table.f64),
+            cells=len(table.entities) * len(part.schema.columns),
+        )
+
+
+def refresh_known(
+    known: KnownTable, node_id: str, owner_of: Callable[[str], str | None], ownership: int
+) -> bool:
+    """Whether all entities of a known table are still the node's own; notes it where they are."""
+    if known.schema.entity_kind is EntityKind.GPU:
+        own = (None, node_id)
+        if any(owner_of(uuid) not in own for uuid in known.entities):
+            return False
+    known.ownership = ownership
+    return True
+
+
+def read_table(part: PlannedTable, known: KnownTable, node_id: str, state: FleetState) -> ReadTable:
+    """A known table as the state takes it; its lock is held."""
+    kind = known.schema.entity_kind
+    if known.generation != state.generation:
+        known.rows = _registered(kind, known.entities, node_id, state)
+        known.generation = state.generation
+    table = part.table
+    return ReadTable(
+        kind, known.rows, known.schema, table.f32, table.f64, table.missing, part.observed_at
+    )
 
 
 def entity_ref(kind: EntityKind, entity: str, node_id: str) -> EntityRef:
@@ -168,10 +217,16 @@ def _rows_of(
     kind = part.schema.entity_kind
     key = (kind, part.table.entities)
     if session.rows_generation != state.generation or len(session.rows) >= MAX_KEPT_ROWS:
-        session.rows.clear()
+        session.forget_tables()
         session.rows_generation = state.generation
     rows = session.rows.get(key)
     if rows is None:
-        registered = [state.register(entity_ref(kind, e, node_id)) for e in part.table.entities]
-        rows = session.rows[key] = np.array(registered, np.int64)
+        rows = session.rows[key] = _registered(kind, part.table.entities, node_id, state)
     return rows
+
+
+def _registered(
+    kind: EntityKind, entities: Sequence[str], node_id: str, state: FleetState
+) -> npt.NDArray[np.int64]:
+    registered = [state.register(entity_ref(kind, one, node_id)) for one in entities]
+    return np.array(registered, np.int64)
