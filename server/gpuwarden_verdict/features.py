@@ -145,8 +145,10 @@ def _peers(view: KindView, silent: npt.NDArray[np.bool_]) -> PeerGroups:
         ]
     )
     known = ~np.isnan(load) & ~silent
-    _, kind = np.unique(np.nan_to_num(model), axis=1, return_inverse=True)
-    kind = kind.ravel()
+    kind = np.zeros(len(view), np.int64)
+    for numbers in np.nan_to_num(model):  # one sort each; all three in one take ten times as long
+        values, place = np.unique(numbers, return_inverse=True)
+        kind = kind * values.size + place
     # The node's GPUs change their load together, so they stay one group while it changes.
     node = view.node_rows * (int(kind.max(initial=0)) + 1) + kind
     return PeerGroups(fleet=kind * 3 + band, node=node, known=known)

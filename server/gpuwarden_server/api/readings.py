@@ -36,23 +36,27 @@ def gpu_readings(guarded: GuardedState, gpu_uuids: Sequence[str], now: float) ->
         now: Epoch seconds; ages are counted to it.
     """
     with guarded.lock:
-        rows = guarded.state.rows_of(EntityKind.GPU, gpu_uuids).tolist()
-        view = guarded.state.view(EntityKind.GPU)
-        planes = [
-            (metric, view.last(metric), view.missing_code(metric), view.age_s(metric, now))
-            for metric in view.metrics
-        ]
-        return [_row(planes, row) if row >= 0 else {} for row in rows]
+        rows = guarded.state.rows_of(EntityKind.GPU, gpu_uuids)
+        known = rows >= 0
+        view = guarded.state.view(EntityKind.GPU).only(rows[known])
+    planes = [
+        (metric, view.last(metric), view.missing_code(metric), view.age_s(metric, now))
+        for metric in view.metrics
+    ]
+    places = (np.cumsum(known) - 1).tolist()
+    return [
+        _row(planes, place) if is_known else {}
+        for place, is_known in zip(places, known.tolist(), strict=True)
+    ]
 
 
 def node_number(guarded: GuardedState, node_id: str, metric: str) -> float | None:
     """Last reading of one metric of a node; None where there is no number."""
     with guarded.lock:
-        row = int(guarded.state.rows_of(EntityKind.NODE, [node_id])[0])
-        view = guarded.state.view(EntityKind.NODE)
-        if row < 0 or metric not in view.metrics or view.missing_code(metric)[row] != 0:
+        rows = guarded.state.rows_of(EntityKind.NODE, [node_id])
+        if rows[0] < 0:
             return None
-        value = float(view.last(metric)[row])
+        value = float(guarded.state.view(EntityKind.NODE).only(rows).last(metric)[0])
     return value if math.isfinite(value) else None
 
 

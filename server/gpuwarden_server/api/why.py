@@ -136,8 +136,7 @@ def _risk(sources: ReadSources, ref: EntityRef) -> Risk | None:
     judged = sources.board.risk(ref)
     if judged is not None or ref.kind is not EntityKind.GPU:
         return judged
-    with sources.guarded.lock:
-        return sources.scorer.score_one(sources.guarded.state, ref, sources.clock.now())
+    return sources.scorer.score_one(sources.guarded.snapshot({}), ref, sources.clock.now())
 
 
 def _why_no_risk(sources: ReadSources, ref: EntityRef) -> str:

@@ -86,6 +86,11 @@ class FleetDirectory:
         with self._lock:
             return sorted(self._gpus.values(), key=lambda gpu: (gpu.node_id, gpu.pci_bus_id))
 
+    def all_gpus(self) -> list[GpuRecord]:
+        """All GPUs, in no order: sorting a big fleet's takes longer than looking at it."""
+        with self._lock:
+            return list(self._gpus.values())
+
     def gpus_of(self, node_id: str) -> list[GpuRecord]:
         """GPUs of a node, by slot; those off the bus too (`present` tells)."""
         with self._lock:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import Columns, FleetSnapshot, FleetState
 
 
 def _one_thread() -> ThreadPoolExecutor:
@@ -19,6 +19,8 @@ def _one_thread() -> ThreadPoolExecutor:
 @dataclass(frozen=True, slots=True)
 class GuardedState:
     """FleetState is not thread-safe: every use, reads and views included, holds `lock`.
+
+    Who looks at the whole fleet takes a `snapshot` instead.
 
     Threads take `lock` itself and hold it as short as they can; the event loop takes it by `held`.
     """
@@ -36,6 +38,19 @@ class GuardedState:
             yield self.state
         finally:
             self.lock.release()
+
+    def snapshot(self, columns: Columns) -> FleetSnapshot:
+        """The fleet to be read without the lock, which is held for some columns at a time.
+
+        Args:
+            columns: What will be read, as the last snapshot knows it; a kind's are of one moment.
+        """
+        with self.lock:
+            snapshot = self.state.snapshot()
+        for kind, wanted in columns.items():
+            with self.lock:
+                snapshot.read_ahead(kind, wanted)
+        return snapshot
 
     def close(self) -> None:
         """End the waiting thread."""

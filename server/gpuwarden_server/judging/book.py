@@ -61,6 +61,10 @@ class Book:
         """The reference behind a key; None for a target that was never judged."""
         return self._refs.get(key)
 
+    def refs(self, kind: EntityKind) -> list[EntityRef]:
+        """All targets of a kind that were ever judged."""
+        return [ref for ref in self._refs.values() if ref.kind is kind]
+
     def incidents_of(self, key: Key) -> tuple[Incident, ...]:
         """Live incidents of a target, those of a node's NICs and disks included."""
         return tuple(self._incidents.get(key, {}).values())

@@ -89,7 +89,8 @@ class FleetFacts:
             return Contact.NEVER
         if node_id in self._retired():
             return Contact.RETIRED
-        presence, quiet_s = self._presences.presence(node_id), self._quiet_s(node_id)
+        presence = self._presences.presence(node_id)
+        quiet_s = self._quiet_of(presence)
         if presence is None:
             silent = quiet_s >= self._patience.silent_after_s
         else:
@@ -121,7 +122,7 @@ class FleetFacts:
         nodes = self._directory.nodes()
         short = self._directory.short_nodes()
         return FleetContext(
-            models={gpu.gpu_uuid: gpu.model for gpu in self._directory.gpus()},
+            models={gpu.gpu_uuid: gpu.model for gpu in self._directory.all_gpus()},
             pools=pools,
             gpus_expected={
                 node.node_id: node.gpus_expected for node in nodes if node.gpus_expected is not None
@@ -155,7 +156,7 @@ class FleetFacts:
 
     def census(self) -> Census:
         """Who counts for caps and the breaker: not who is retired, or silent for very long."""
-        with_gpus = frozenset(gpu.node_id for gpu in self._directory.gpus())
+        with_gpus = frozenset(gpu.node_id for gpu in self._directory.all_gpus())
         silent = self.silent_nodes()
         gone = frozenset(node_id for node_id in silent if self._is_gone(node_id))
         return Census(with_gpus - self._retired() - gone, silent - gone)
@@ -165,8 +166,7 @@ class FleetFacts:
         silent = (n for n in self.node_ids() if self.contact_of(n) is Contact.SILENT)
         return frozenset(silent)
 
-    def _quiet_s(self, node_id: str) -> float:
-        presence = self._presences.presence(node_id)
+    def _quiet_of(self, presence: Presence | None) -> float:
         quiet_s = self._clock.monotonic() - self._started_at
         return quiet_s if presence is None else min(quiet_s, presence.silent_s)
 
@@ -174,12 +174,13 @@ class FleetFacts:
         """Of a silent node: a restart of ours must not count it in for another hour."""
         presence = self._presences.presence(node_id)
         unseen_s = 0.0 if presence is None else self._clock.now() - presence.last_seen_at
-        return max(self._quiet_s(node_id), unseen_s) >= self._patience.gone_after_s
+        return max(self._quiet_of(presence), unseen_s) >= self._patience.gone_after_s
 
     def places(self) -> Mapping[str, GpuPlace]:
         """Where GPUs sit, by uuid."""
         return {
-            gpu.gpu_uuid: GpuPlace(gpu.pci_bus_id, gpu.gpu_index) for gpu in self._directory.gpus()
+            gpu.gpu_uuid: GpuPlace(gpu.pci_bus_id, gpu.gpu_index)
+            for gpu in self._directory.all_gpus()
         }
 
     def place(self, gpu_uuid: str) -> GpuPlace | None:

@@ -47,10 +47,6 @@ class Relocation:
         self._book = book
         self._directory = directory
 
-    def node_ids(self) -> list[str]:
-        """All nodes ever seen."""
-        return [node.node_id for node in self._directory.nodes()]
-
     def moved_into(self, node_ids: Iterable[str], now: float) -> tuple[Departure, ...]:
         """GPUs in some nodes of which the book says that they sit in another one.
 
@@ -60,6 +56,12 @@ class Relocation:
         gpus = (gpu for node_id in node_ids for gpu in self._directory.gpus_of(node_id))
         moved = (self._departure(gpu, now) for gpu in gpus)
         return tuple(one for one in moved if one is not None)
+
+    def moved(self, now: float) -> tuple[Departure, ...]:
+        """As `moved_into`, in the whole fleet: asks about those GPUs only that the book knows."""
+        known = (self._directory.gpu(ref.key) for ref in self._book.refs(EntityKind.GPU))
+        moved = (self._departure(gpu, now) for gpu in known if gpu is not None)
+        return tuple(sorted((one for one in moved if one is not None), key=_target_of))
 
     def told_wrongly(self, exclusions: Iterable[Exclusion]) -> tuple[Departure, ...]:
         """GPUs on the feed whose node is right, and whose slot or index is another one by now."""
@@ -125,6 +127,11 @@ class Relocation:
             relocated=True,
         )
         return Departure(known.node_id, outcome)
+
+
+def _target_of(departure: Departure) -> tuple[str, str]:
+    target = departure.outcome.target
+    return target.node_id, target.key
 
 
 def _ref(gpu: GpuRecord) -> EntityRef:

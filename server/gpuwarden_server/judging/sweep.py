@@ -1,4 +1,4 @@
-"""The sweep: all entities looked at together, under the lock of the columnar state."""
+"""The sweep: all entities looked at together, on a snapshot of the columnar state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import Recovery, Risk, Signal
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import Columns, FleetReading
 
 
 class RiskSource(Protocol):
@@ -33,7 +33,7 @@ class RiskSource(Protocol):
 
     def score(
         self,
-        state: FleetState,
+        state: FleetReading,
         watched: Collection[EntityRef],
         signals: Sequence[Signal],
         now: float,
@@ -41,7 +41,7 @@ class RiskSource(Protocol):
         """Risks of the entities worth one; none where no model is loaded.
 
         Args:
-            state: The windows; their lock is held.
+            state: The windows.
             watched: Entities that get a risk however low it is.
             signals: What the sweep's detectors said.
             now: Epoch seconds.
@@ -82,6 +82,7 @@ class Sweeper:
         self._book = book
         self._pools = pools
         self._risks = risks
+        self._columns: Columns = {}
 
     def look(self, now: float) -> SweepResult:
         """Detect, score and clear.
@@ -93,11 +94,11 @@ class Sweeper:
         context = self._facts.fleet_context(names)
         opened = tuple(self._book.incidents())
         watched = self._watched()
-        state = self._guarded.state
-        with self._guarded.lock:
-            signals = detect_sweep(state, context, now)
-            recoveries = detect_clears(state, context, opened, now)
-            risks = self._risks.score(state, watched, signals, now)
+        seen = self._guarded.snapshot(self._columns)
+        signals = detect_sweep(seen, context, now)
+        recoveries = detect_clears(seen, context, opened, now)
+        risks = self._risks.score(seen, watched, signals, now)
+        self._columns = seen.columns_read()
         for risk in risks:
             self._judge_risk(risk, now, signals, recoveries)
         found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]

@@ -25,7 +25,7 @@ from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
 from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FeedReaders
-from gpuwarden_server.judging.relocation import Relocation
+from gpuwarden_server.judging.relocation import Departure, Relocation
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import Sweeper
 from gpuwarden_server.store.database import Database
@@ -221,7 +221,7 @@ class JudgeWorker:
         inventoried = {e.node_id for e in events if e.event.kind is EventKind.INVENTORY}
         if inventoried:
             self._bench.pools.recount()
-            self._relocate(inventoried, now)
+            self._relocate(self._bench.relocation.moved_into(inventoried, now), now)
         findings = merge_findings(f for stored in events for f in self._findings_of(stored, now))
         outcomes = self._reassess_all(findings.values(), now)
         committed = self._bench.ledger.commit(Judgement(outcomes, now, position=events[-1].row))
@@ -248,10 +248,9 @@ class JudgeWorker:
         nodes = [outcome.target.key for outcome in back.outcomes]
         _log.info("nodes_returned", worker="judge", node_ids=nodes)
 
-    def _relocate(self, node_ids: Iterable[str], now: float) -> None:
-        """GPUs that were put into some nodes are there before anything is judged about them."""
+    def _relocate(self, moved: tuple[Departure, ...], now: float) -> None:
+        """GPUs that were put into other nodes are there before anything is judged about them."""
         bench = self._bench
-        moved = bench.relocation.moved_into(node_ids, now)
         outcomes = [one.outcome for one in moved]
         outcomes += [o.outcome for o in bench.relocation.told_wrongly(bench.ledger.feed.exclusions)]
         if not outcomes:
@@ -345,7 +344,7 @@ class JudgeWorker:
         began, now = self._clock.monotonic(), self._clock.now()
         bench = self._bench
         self._take_back(bench.retirement.heard(), now)
-        self._relocate(bench.relocation.node_ids(), now)
+        self._relocate(bench.relocation.moved(now), now)
         bench.pools.recount()
         result = bench.sweeper.look(now)
         touched = self._judge_new_events()

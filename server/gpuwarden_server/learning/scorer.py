@@ -12,7 +12,7 @@ from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.fusion import Gate, fuse_risks, fuse_suspects, score_gate
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetReading
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class Scorer:
 
     def score(
         self,
-        state: FleetState,
+        state: FleetReading,
         watched: Collection[EntityRef],
         signals: Sequence[Signal],
         now: float,
@@ -64,7 +64,7 @@ class Scorer:
             return []
         return fuse_suspects(self._loaded.model, state, watched, signals, now)
 
-    def score_one(self, state: FleetState, ref: EntityRef, now: float) -> Risk | None:
+    def score_one(self, state: FleetReading, ref: EntityRef, now: float) -> Risk | None:
         """Risk of one GPU by its readings alone; None without a model or any reading of it.
 
         Args:

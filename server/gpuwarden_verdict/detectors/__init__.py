@@ -39,7 +39,7 @@ from gpuwarden_verdict.detectors.xid import XidDetector
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.signals import Persistence, Recovery, Signal
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.events import Event
 
 __all__ = [
@@ -105,13 +105,13 @@ def detect_event(event: Event, ref: EntityRef, node: NodeContext) -> list[Signal
     ]
 
 
-def detect_sweep(state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+def detect_sweep(state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
     """Signals of all sweep detectors; `now` is epoch seconds."""
     return [signal for detector in SWEEP_DETECTORS for signal in detector.detect(state, fleet, now)]
 
 
 def detect_clears(
-    state: FleetState, fleet: FleetContext, open_incidents: Sequence[Incident], now: float
+    state: FleetReading, fleet: FleetContext, open_incidents: Sequence[Incident], now: float
 ) -> list[Recovery]:
     """Recoveries by fresh readings for the level evidence of open incidents.
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from gpuwarden_verdict.context import FleetContext, NodeContext
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.signals import Recovery, Signal
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.events import Event
 
 
@@ -54,12 +54,12 @@ class SweepDetector(Protocol):
         """Detectors whose level evidence a clear reading of this one ends."""
         ...
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """Signals that hold now. Missing readings, silent nodes and boot grace give none."""
         ...
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """Which of `entities` a fresh reading shows to be clear of this detector's condition.
 

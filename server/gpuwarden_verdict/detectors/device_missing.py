@@ -21,7 +21,7 @@ from gpuwarden_verdict.detectors.reading import (
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, RecoveryKind, Signal
-from gpuwarden_verdict.windows import FleetState, KindView
+from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import AnyArray
 from gpuwarden_wire.metrics import EntityKind
 
@@ -70,7 +70,7 @@ class DeviceMissingDetector:
     version = 2
     speaks_for = frozenset({"device_missing"})
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """Signals of each node with fewer GPUs than expected, outside boot grace."""
         view = state.view(EntityKind.NODE)
         grace = in_boot_grace(state, view, fleet, now)
@@ -82,7 +82,7 @@ class DeviceMissingDetector:
         ]
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """Nodes that show all their GPUs now, and GPUs that are missed no more."""
         view = state.view(EntityKind.NODE)
@@ -100,7 +100,7 @@ class DeviceMissingDetector:
         return of_nodes_found + self._found_again(state, fleet, entities, now)
 
     def _found_again(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """GPUs that answer at two probes, or that their node lacks no more (exchanged, given away).
 
@@ -151,14 +151,14 @@ class DeviceMissingDetector:
         )
 
 
-def answering_gpus(state: FleetState, fleet: FleetContext) -> frozenset[str]:
+def answering_gpus(state: FleetReading, fleet: FleetContext) -> frozenset[str]:
     """GPUs that were read present twice in a row, latest at their node's latest reading."""
     view = state.view(EntityKind.GPU)
     answers = (view.last(PRESENT) == 1) & twice(view, PRESENT) & fresh(state, view, PRESENT, fleet)
     return frozenset(ref.key for _, ref in hits(view, answers & _up_to_date(state, view)))
 
 
-def _lacks(state: FleetState, fleet: FleetContext) -> Iterator[tuple[int, EntityRef, _Lack]]:
+def _lacks(state: FleetReading, fleet: FleetContext) -> Iterator[tuple[int, EntityRef, _Lack]]:
     """Nodes that lack GPUs in two readings; what is known to be gone for good is no lack."""
     view = state.view(EntityKind.NODE)
     expected, lost = _expected(state, view, fleet), _known_lost(state)
@@ -172,7 +172,7 @@ def _lacks(state: FleetState, fleet: FleetContext) -> Iterator[tuple[int, Entity
             yield row, ref, lack
 
 
-def _named(state: FleetState, fleet: FleetContext) -> frozenset[str]:
+def _named(state: FleetReading, fleet: FleetContext) -> frozenset[str]:
     return frozenset(uuid for _, _, lack in _lacks(state, fleet) for uuid in lack.named)
 
 
@@ -192,7 +192,7 @@ def _lack(
     return _Lack(visible, on_pci, expected, named, unnamed) if visible < expected else None
 
 
-def _unmissed(state: FleetState, fleet: FleetContext) -> frozenset[str]:
+def _unmissed(state: FleetReading, fleet: FleetContext) -> frozenset[str]:
     """GPUs in no inventory that their node, which is heard of, does not lack."""
     view = state.view(EntityKind.NODE)
     lacking = {ref.key: lack for _, ref, lack in _lacks(state, fleet)}
@@ -208,7 +208,7 @@ def _unmissed(state: FleetState, fleet: FleetContext) -> frozenset[str]:
     return frozenset(found)
 
 
-def _expected(state: FleetState, view: KindView, fleet: FleetContext) -> AnyArray:
+def _expected(state: FleetReading, view: KindView, fleet: FleetContext) -> AnyArray:
     """The most that the node and the server's record say, save where an operator set the number."""
     expected = np.where(fresh(state, view, EXPECTED, fleet), view.last(EXPECTED), np.nan)
     if not fleet.gpus_expected:
@@ -222,7 +222,7 @@ def _expected(state: FleetState, view: KindView, fleet: FleetContext) -> AnyArra
     return np.where(is_set & ~np.isnan(expected), expected, np.fmax(expected, told))
 
 
-def _complete(state: FleetState, view: KindView, fleet: FleetContext) -> Bool:
+def _complete(state: FleetReading, view: KindView, fleet: FleetContext) -> Bool:
     complete = ~np.isnan(_expected(state, view, fleet)) & fresh(state, view, VISIBLE, fleet)
     with np.errstate(invalid="ignore"):
         once = (view.last(VISIBLE) < _expected(state, view, fleet)) & ~twice(view, VISIBLE)
@@ -231,14 +231,14 @@ def _complete(state: FleetState, view: KindView, fleet: FleetContext) -> Bool:
     return complete
 
 
-def _known_lost(state: FleetState) -> AnyArray:
+def _known_lost(state: FleetReading) -> AnyArray:
     """GPUs of each node that are told lost now (gpu_present reads 0), shape (nodes,)."""
     gpus = state.view(EntityKind.GPU)
     lost = (gpus.last(PRESENT) == 0) & _up_to_date(state, gpus)
     return np.bincount(gpus.node_rows[lost], minlength=len(state.view(EntityKind.NODE)))
 
 
-def _up_to_date(state: FleetState, gpus: KindView) -> Bool:
+def _up_to_date(state: FleetReading, gpus: KindView) -> Bool:
     """GPUs read about when their node was, shape (N,); one in no inventory is read no more."""
     seen = state.view(EntityKind.NODE).last_seen_at()[gpus.node_rows]
     behind: Bool = seen - gpus.last_seen_at() > FRESH_S

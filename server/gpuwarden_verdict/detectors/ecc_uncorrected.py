@@ -10,7 +10,7 @@ from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.reading import fresh, hits, level_signal
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
 from gpuwarden_verdict.signals import Persistence, Recovery, Signal
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.metrics import EntityKind
 
 METRIC = "gpu_ecc_uncorrected_volatile_total"
@@ -30,7 +30,7 @@ class EccUncorrectedDetector:
     version = 1
     speaks_for: frozenset[str] = frozenset()  # a counter that stands still is no recovery
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a GPU whose count rose within RECENT_S."""
         view = state.view(EntityKind.GPU)
         rise, day = view.increment_1h(METRIC), view.increment_24h(METRIC)
@@ -45,7 +45,7 @@ class EccUncorrectedDetector:
         ]
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """None: only a reset, a reboot or a check speaks for recovery."""
         return []

@@ -12,7 +12,7 @@ from gpuwarden_verdict.detectors.gpu_lost import PROBE_DETECTOR
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident
 from gpuwarden_verdict.signals import Persistence, Recovery, RecoveryKind
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.metrics import EntityKind
 
 _SPEAKS_FOR = frozenset({PROBE_DETECTOR})
@@ -20,7 +20,7 @@ _WHY = "the GPU answers again, as its readings tell"
 
 
 def detect_answers(
-    state: FleetState, fleet: FleetContext, open_incidents: Sequence[Incident], now: float
+    state: FleetReading, fleet: FleetContext, open_incidents: Sequence[Incident], now: float
 ) -> list[Recovery]:
     """Recoveries of GPUs told lost that are read present twice since.
 
@@ -49,7 +49,7 @@ def _standing(incident: Incident) -> Iterator[EvidenceItem]:
 
 
 def _is_later(
-    state: FleetState, fleet: FleetContext, ref: EntityRef, item: EvidenceItem, now: float
+    state: FleetReading, fleet: FleetContext, ref: EntityRef, item: EvidenceItem, now: float
 ) -> bool:
     view = state.view(EntityKind.GPU)
     row = int(state.rows_of(EntityKind.GPU, [ref.key])[0])

@@ -19,7 +19,7 @@ from gpuwarden_verdict.detectors.reading import (
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
-from gpuwarden_verdict.windows import FleetState, KindView
+from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F32
 from gpuwarden_wire.metrics import EntityKind
 
@@ -58,7 +58,7 @@ class LinkDownDetector:
         """Its own evidence."""
         return frozenset({self.name})
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a port."""
         view = state.view(EntityKind.NIC)
         down = self._down(state, view, fleet, now)
@@ -69,7 +69,7 @@ class LinkDownDetector:
         ]
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """Ports that are up now."""
         view = state.view(EntityKind.NIC)
@@ -84,7 +84,7 @@ class LinkDownDetector:
             lambda _row: "the port is up",
         )
 
-    def _down(self, state: FleetState, view: KindView, fleet: FleetContext, now: float) -> Bool:
+    def _down(self, state: FleetReading, view: KindView, fleet: FleetContext, now: float) -> Bool:
         was_up = view.highest(self.metric) >= self.up
         down: Bool = fresh(state, view, self.metric, fleet) & twice(view, self.metric)
         down &= was_up & (view.last(self.metric) != self.up)

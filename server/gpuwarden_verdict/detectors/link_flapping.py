@@ -20,7 +20,7 @@ from gpuwarden_verdict.detectors.reading import (
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
-from gpuwarden_verdict.windows import FleetState, KindView
+from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_wire.metrics import EntityKind
 
 FLAPS = 2.2
@@ -61,7 +61,7 @@ class LinkFlappingDetector:
         """Its own evidence."""
         return frozenset({self.name})
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a port."""
         view = state.view(EntityKind.NIC)
         falls = view.increment_1h(self.metric)
@@ -78,7 +78,7 @@ class LinkFlappingDetector:
         ]
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """Ports that have been quiet for QUIET_S."""
         view = state.view(EntityKind.NIC)
@@ -94,7 +94,7 @@ class LinkFlappingDetector:
             lambda _row: f"the port has not fallen for {QUIET_S / 60:.0f} minutes",
         )
 
-    def _fell_in_training(self, state: FleetState, view: KindView) -> Bool:
+    def _fell_in_training(self, state: FleetReading, view: KindView) -> Bool:
         """Ports whose latest fall lies within the grace after their node's boot, shape (N,)."""
         uptime = state.view(EntityKind.NODE).last("node_uptime_seconds")[view.node_rows]
         with np.errstate(invalid="ignore"):

@@ -19,7 +19,7 @@ from gpuwarden_verdict.detectors.reading import (
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
-from gpuwarden_verdict.windows import FleetState, KindView
+from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F32
 from gpuwarden_wire.metrics import EntityKind
 
@@ -40,7 +40,7 @@ class NvlinkDownDetector:
     version = 1
     speaks_for = frozenset({"nvlink_down"})
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a GPU with inactive links that should be active."""
         view = state.view(EntityKind.GPU)
         usual = _usual(state, view, fleet)
@@ -55,7 +55,7 @@ class NvlinkDownDetector:
         ]
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """GPUs with all usual links active now."""
         view = state.view(EntityKind.GPU)
@@ -89,7 +89,7 @@ class NvlinkDownDetector:
         )
 
 
-def _usual(state: FleetState, view: KindView, fleet: FleetContext) -> F32:
+def _usual(state: FleetReading, view: KindView, fleet: FleetContext) -> F32:
     """Links that should be active: the most this GPU had, or the median of its model."""
     readable: Bool = fresh(state, view, ACTIVE, fleet)
     seen = np.where(readable, view.last(ACTIVE), np.nan)

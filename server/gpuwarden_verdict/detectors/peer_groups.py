@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
@@ -13,8 +15,11 @@ UNKNOWN_GROUP = -1
 
 def model_codes(view: KindView, fleet: FleetContext) -> I64:
     """A number a product name, int64, shape (N,); UNKNOWN_GROUP where the model is not known."""
+    return view.remembered("model_codes", lambda: _model_codes(view, fleet.models))
+
+
+def _model_codes(view: KindView, models: Mapping[str, str]) -> I64:
     codes: dict[str, int] = {}
-    models = fleet.models
     named = (models.get(ref.key, "") for ref in view.refs)
     numbers = (codes.setdefault(name, len(codes)) if name else UNKNOWN_GROUP for name in named)
     return np.fromiter(numbers, np.int64, count=len(view))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gpuwarden_verdict.context import BOOT_GRACE_S, FleetContext
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Persistence, Plane, Recovery, RecoveryKind, Signal
-from gpuwarden_verdict.windows import NUMBER, FleetState, KindView
+from gpuwarden_verdict.windows import NUMBER, FleetReading, KindView
 from gpuwarden_wire.metrics import EntityKind
 
 Bool = npt.NDArray[np.bool_]
@@ -21,7 +21,7 @@ FRESH_S = 60.0
 LEVEL_TTL_S = 3600.0
 
 
-def fresh(state: FleetState, view: KindView, metric: str, fleet: FleetContext) -> Bool:
+def fresh(state: FleetReading, view: KindView, metric: str, fleet: FleetContext) -> Bool:
     """Entities whose reading of a metric is a number, present, and of a node that is heard of.
 
     Both ages are the agent's clock, so that a wrong clock does not make readings old. Shape (N,).
@@ -34,7 +34,7 @@ def fresh(state: FleetState, view: KindView, metric: str, fleet: FleetContext) -
     return heard
 
 
-def of_nodes(state: FleetState, view: KindView, node_ids: frozenset[str]) -> Bool:
+def of_nodes(state: FleetReading, view: KindView, node_ids: frozenset[str]) -> Bool:
     """Entities that sit in one of the nodes, shape (N,)."""
     marked = np.zeros(len(state.view(EntityKind.NODE)), dtype=np.bool_)
     if not node_ids or not marked.size:
@@ -44,7 +44,7 @@ def of_nodes(state: FleetState, view: KindView, node_ids: frozenset[str]) -> Boo
     return marked[view.node_rows]
 
 
-def in_boot_grace(state: FleetState, view: KindView, fleet: FleetContext, now: float) -> Bool:
+def in_boot_grace(state: FleetReading, view: KindView, fleet: FleetContext, now: float) -> Bool:
     """Entities whose node was booted less than BOOT_GRACE_S ago, shape (N,)."""
     nodes = state.view(EntityKind.NODE)
     with np.errstate(invalid="ignore"):
@@ -108,7 +108,7 @@ def level_signal(
 
 
 def clear_recoveries(
-    state: FleetState,
+    state: FleetReading,
     kind: EntityKind,
     entities: Sequence[EntityRef],
     clear: Bool,

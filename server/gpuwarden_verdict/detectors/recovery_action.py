@@ -14,7 +14,7 @@ from gpuwarden_verdict.detectors.reading import clear_recoveries, fresh, hits, l
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.signals import Recovery, Signal
-from gpuwarden_verdict.windows import FleetState, KindView
+from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_wire.metrics import EntityKind
 
 METRIC = "gpu_recovery_action"
@@ -87,7 +87,7 @@ class RecoveryActionDetector:
     version = 1
     speaks_for = frozenset({"recovery_action", recovery_text.DETECTOR})
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a GPU whose recovery action is not 0."""
         view = state.view(EntityKind.GPU)
         values = view.last(METRIC)
@@ -98,7 +98,7 @@ class RecoveryActionDetector:
         ]
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """GPUs for which the driver asks for nothing now."""
         view = state.view(EntityKind.GPU)

@@ -9,7 +9,7 @@ from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.reading import clear_recoveries, fresh, hits, level_signal
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Persistence, Recovery, Signal
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.metrics import EntityKind
 
 
@@ -46,7 +46,7 @@ class RowRemapDetector:
         """Its own evidence."""
         return frozenset({self.name})
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a GPU whose state reads 1; not supported is no state."""
         view = state.view(EntityKind.GPU)
         mask = fresh(state, view, self.metric, fleet) & (view.last(self.metric) >= 1)
@@ -72,7 +72,7 @@ class RowRemapDetector:
         ]
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """GPUs whose state reads 0 now."""
         view = state.view(EntityKind.GPU)

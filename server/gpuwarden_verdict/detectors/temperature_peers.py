@@ -18,7 +18,7 @@ from gpuwarden_verdict.detectors.reading import (
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
-from gpuwarden_verdict.windows import FleetState, KindView
+from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F64, AnyArray
 from gpuwarden_wire.metrics import EntityKind
 
@@ -66,7 +66,7 @@ class TemperaturePeersDetector:
     version = 1
     speaks_for = frozenset({"temperature_peers"})
 
-    def detect(self, state: FleetState, fleet: FleetContext, now: float) -> list[Signal]:
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a GPU whose reading and fast mean are both beyond what peers allow."""
         view = state.view(EntityKind.GPU)
         heat = _heat(state, view, fleet)
@@ -78,7 +78,7 @@ class TemperaturePeersDetector:
         return [self._signal(ref, row, heat, now) for row, ref in hits(view, mask)]
 
     def clears(
-        self, state: FleetState, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """GPUs that are near their peers again."""
         view = state.view(EntityKind.GPU)
@@ -118,7 +118,7 @@ class TemperaturePeersDetector:
         )
 
 
-def _heat(state: FleetState, view: KindView, fleet: FleetContext) -> _Heat:
+def _heat(state: FleetReading, view: KindView, fleet: FleetContext) -> _Heat:
     readable = fresh(state, view, METRIC, fleet)
     now = view.last(METRIC)
     compared = np.where(readable, now, np.nan)

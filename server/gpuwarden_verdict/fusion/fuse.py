@@ -13,9 +13,9 @@ from gpuwarden_verdict.entities import EntityRef, FaultClass
 from gpuwarden_verdict.features import FEATURES, feature_matrix
 from gpuwarden_verdict.fusion.artifact import FusionModel
 from gpuwarden_verdict.fusion.explain import contributions
-from gpuwarden_verdict.fusion.predict import log_odds, logit, probability
+from gpuwarden_verdict.fusion.predict import logit, probability, rows_from
 from gpuwarden_verdict.signals import Contribution, Plane, Risk, Signal
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.metrics import EntityKind
 
 F64 = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ class _Fleet:
 
 def fuse_risks(
     model: FusionModel,
-    state: FleetState,
+    state: FleetReading,
     refs: Collection[EntityRef],
     signals: Sequence[Signal],
     now: float,
@@ -75,7 +75,7 @@ def fuse_risks(
 
 def fuse_suspects(
     model: FusionModel,
-    state: FleetState,
+    state: FleetReading,
     watched: Collection[EntityRef],
     signals: Sequence[Signal],
     now: float,
@@ -91,12 +91,12 @@ def fuse_suspects(
     """
     fleet = _read_fleet(state, now)
     wanted = {ref.key for ref in watched} | {signal.entity.key for signal in signals}
-    high = log_odds(model, fleet.matrix) >= logit(LOOK_PROBABILITY)
+    high = rows_from(model, fleet.matrix, logit(LOOK_PROBABILITY))
     chosen = [p for p, ref in enumerate(fleet.refs) if high[p] or ref.key in wanted]
     return _fuse(model, fleet, chosen, signals, now)
 
 
-def _read_fleet(state: FleetState, now: float) -> _Fleet:
+def _read_fleet(state: FleetReading, now: float) -> _Fleet:
     view = state.view(EntityKind.GPU)
     rows = np.flatnonzero(~np.isnan(view.last_seen_at()))
     return _Fleet([view.refs[row] for row in rows.tolist()], feature_matrix(view, now)[rows])

@@ -10,6 +10,7 @@ from gpuwarden_verdict.windows.planes import (
     STALE,
     UNAVAILABLE,
 )
+from gpuwarden_verdict.windows.snapshot import Columns, FleetReading, FleetSnapshot
 from gpuwarden_verdict.windows.state import FleetState
 from gpuwarden_verdict.windows.update import ReadTable
 from gpuwarden_verdict.windows.view import KindView
@@ -23,6 +24,9 @@ __all__ = [
     "STALE",
     "UNAVAILABLE",
     "CheckpointError",
+    "Columns",
+    "FleetReading",
+    "FleetSnapshot",
     "FleetState",
     "KindView",
     "ReadTable",

@@ -41,6 +41,12 @@ class LaneBook:
         self.count = 0
         self._lane_of: dict[int, int] = {}
 
+    def copy(self) -> LaneBook:
+        """A book of its own."""
+        other = LaneBook()
+        other.count, other._lane_of = self.count, dict(self._lane_of)
+        return other
+
     def cover(self, slots: Sequence[int]) -> dict[int, int]:
         """See to it that these columns are whole lanes.
 

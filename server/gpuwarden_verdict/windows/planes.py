@@ -8,8 +8,9 @@ and counters have a section each, since they need other planes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 FAST_S = 60.0
 """Time constant of the fast mean: a dozen readings at the usual 5 s."""
@@ -149,10 +151,20 @@ class Section:
             self.lane_at[rows] = -np.inf
 
     def move(self, keep: I64) -> None:
-        """Close the rows up to those kept, which rise."""
-        arrays: tuple[AnyArray, ...] = (self.block, self.lane_at, *self.sides.values())
-        for array in arrays:
-            array[: keep.size] = array[keep]
+        """Close the rows up to those kept, which rise; the rest is to be cleared."""
+        self.block = _closed_up(self.block, keep)
+        self.lane_at = _closed_up(self.lane_at, keep)
+        self.sides = {name: _closed_up(side, keep) for name, side in self.sides.items()}
+
+    def picked(self, rows: I64 | None) -> Section:
+        """Some rows as they are now; with None all, as windows onto what is there."""
+        other = copy(self)
+        other.slots, other.lanes = dict(self.slots), self.lanes.copy()
+        other.sides = dict(self.sides)
+        if rows is not None:
+            other.block, other.lane_at = self.block[rows], self.lane_at[rows]
+            other.sides = {name: side[rows] for name, side in self.sides.items()}
+        return other
 
     def _reshape(self, capacity: int, width: int, ready: int) -> None:
         # Memory that was never written is not resident: nothing is filled before it is used.
@@ -271,6 +283,21 @@ class KindPlanes:
             self.by_group = deep
         return row
 
+    def picked(self, rows: I64 | None = None) -> KindPlanes:
+        """Some rows as they are now; with None all rows that there are, for reading.
+
+        Those are windows onto what is there: numbers go on changing, rows neither come nor move.
+        """
+        other = copy(self)
+        other.narrow, other.wide = self.narrow.picked(rows), self.wide.picked(rows)
+        other.groups, other.by_group = dict(self.groups), dict(self.by_group)
+        other.refs = list(self.refs)
+        if rows is not None:
+            other.refs = [self.refs[row] for row in rows.tolist()]
+            other.by_group = {name: plane[:, rows] for name, plane in self.by_group.items()}
+            other.last_seen_at, other.node_rows = self.last_seen_at[rows], self.node_rows[rows]
+        return other
+
     def clear(self, rows: I64) -> None:
         """Set rows to their initial values; they keep their entities."""
         self.narrow.clear(rows)
@@ -282,15 +309,13 @@ class KindPlanes:
     def drop(self, keys: set[str]) -> None:
         """Remove entities; the rows of the others close up."""
         keep = np.array([n for n, ref in enumerate(self.refs) if ref.key not in keys], np.int64)
-        count = len(self.refs)
         self.narrow.move(keep)
         self.wide.move(keep)
-        self.last_seen_at[: keep.size] = self.last_seen_at[keep]
-        self.node_rows[: keep.size] = self.node_rows[keep]
-        for plane in self.by_group.values():
-            plane[:, : keep.size] = plane[:, keep]
-        self.clear(np.arange(keep.size, count))
-        self.refs[:] = [self.refs[row] for row in keep.tolist()]
+        self.last_seen_at = _closed_up(self.last_seen_at, keep)
+        self.node_rows = _closed_up(self.node_rows, keep)
+        self.by_group = {name: _closed_up(p.T, keep).T for name, p in self.by_group.items()}
+        self.clear(np.arange(keep.size, self._ready))
+        self.refs = [self.refs[row] for row in keep.tolist()]
         self.index = {ref.key: row for row, ref in enumerate(self.refs)}
         self.changes += 1
 
@@ -320,6 +345,13 @@ class KindPlanes:
         for name, plane in self.by_group.items():
             wide[name][:, : plane.shape[1]] = plane
         self.by_group = wide
+
+
+def _closed_up(array: Array, keep: I64) -> Array:
+    """Another array, so that who reads the former one finds its rows where they were."""
+    closed = np.empty_like(array)
+    closed[: keep.size] = array[keep]
+    return cast("Array", closed)
 
 
 def _event_planes(depth: int, capacity: int) -> dict[str, AnyArray]:

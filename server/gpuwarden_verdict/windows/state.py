@@ -14,6 +14,7 @@ from gpuwarden_verdict.windows.checkpoint import (
     encode_checkpoint,
 )
 from gpuwarden_verdict.windows.planes import DAY_S, F32, F64, HOUR_S, I64, KindPlanes
+from gpuwarden_verdict.windows.snapshot import FleetSnapshot
 from gpuwarden_verdict.windows.update import ReadTable, apply_readings, stack_tables
 from gpuwarden_verdict.windows.view import KindView
 from gpuwarden_wire.batches import MissingCell
@@ -172,6 +173,11 @@ class FleetState:
             view = self._views[kind] = KindView(planes)
         return view
 
+    def snapshot(self) -> FleetSnapshot:
+        """All entities that there are, to be read without the lock; see `FleetSnapshot`."""
+        views = {kind: KindView(planes.picked()) for kind, planes in self._kinds.items()}
+        return FleetSnapshot(views, {kind: planes.index for kind, planes in self._kinds.items()})
+
     def export_nodes(self, node_ids: Iterable[str]) -> bytes:
         """Checkpoint of the incremental state of whole nodes; unknown nodes are left out."""
         return encode_checkpoint(self.copy_nodes(node_ids))
@@ -218,5 +224,6 @@ class FleetState:
     def _renumber_nodes(self) -> None:
         nodes = self._kinds[EntityKind.NODE].index
         for planes in self._kinds.values():
-            rows = [nodes[ref.node_id] for ref in planes.refs]
-            planes.node_rows[: len(rows)] = rows
+            rows = np.full(planes.capacity, -1, np.int64)
+            rows[: len(planes.refs)] = [nodes[ref.node_id] for ref in planes.refs]
+            planes.node_rows = rows

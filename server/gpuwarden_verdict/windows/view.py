@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,13 +19,12 @@ from gpuwarden_verdict.windows.planes import (
     SIDES,
     U8,
     AnyArray,
+    Array,
     KindPlanes,
     Section,
 )
 from gpuwarden_wire.metrics import Storage
 from gpuwarden_wire.registry import METRIC_BY_NAME
-
-Array = TypeVar("Array", bound=AnyArray)
 
 
 class KindView:
@@ -61,7 +60,8 @@ class KindView:
 
     def last(self, metric: str) -> F32:
         """Latest reading, in the metric's unit, float32; NaN where it was no number."""
-        return self._kept("last", metric, self._last)
+        column: F32 = self._kept("last", metric)
+        return column
 
     def age_s(self, metric: str, now: float) -> F32:
         """Seconds from the latest number to `now`, float32; NaN where there never was one."""
@@ -83,7 +83,8 @@ class KindView:
 
     def missing_code(self, metric: str) -> U8:
         """0 a number, 1 not supported, 2 unavailable, 3 stale, 4 never sent; uint8."""
-        return self._kept("missing", metric, lambda name: self._side("missing", name))
+        column: U8 = self._kept("missing", metric)
+        return column
 
     def increment_1h(self, metric: str) -> F32:
         """Growth of a counter, decayed with time constant 1 h to the latest reading, float32.
@@ -126,7 +127,8 @@ class KindView:
 
     def resets(self, metric: str) -> F32:
         """How often the counter went back since first sight, float32."""
-        return self._side("resets", metric)
+        column: F32 = self._kept("resets", metric)
+        return column
 
     def events_1h(self, group: EventGroup, now: float | None = None) -> F32:
         """Events of a group, decayed with time constant 1 h, float32, 0 where none.
@@ -171,7 +173,8 @@ class KindView:
 
     def _value_at(self, metric: str) -> F64:
         """When the latest number was read, epoch seconds, NaN where there never was one."""
-        return self._kept("value_at", metric, self._number_times)
+        column: F64 = self._kept("value_at", metric)
+        return column
 
     def _number_times(self, metric: str) -> F64:
         section, slot = self._place(metric)
@@ -182,7 +185,8 @@ class KindView:
         return at
 
     def _plane(self, name: str, metric: str) -> F32:
-        return self._kept(name, metric, lambda metric: self._column(name, metric))
+        column: F32 = self._kept(name, metric)
+        return column
 
     def _column(self, name: str, metric: str) -> F32:
         section, slot = self._place(metric)
@@ -208,15 +212,42 @@ class KindView:
                 return section, section.slots[metric]
         return None, -1
 
-    def _kept(self, name: str, metric: str, read: Callable[[str], Array]) -> Array:
+    def only(self, rows: I64) -> KindView:
+        """Some entities, in the order of `rows`, as they are now: far cheaper than all."""
+        return KindView(self._planes.picked(rows))
+
+    def read_ahead(self, columns: Sequence[tuple[str, str]]) -> None:
+        """Copy columns, by plane and metric, that will be asked for."""
+        for name, metric in columns:
+            self._kept(name, metric)
+
+    def columns_read(self) -> list[tuple[str, str]]:
+        """Planes and metrics asked for so far."""
+        return [(name, metric) for name, metric in self._columns if name]
+
+    def remembered(self, name: str, make: Callable[[], Array]) -> Array:
+        """Something made of this view, made once while nothing changes."""
+        return self._once(("", name), make)
+
+    def _kept(self, name: str, metric: str) -> Any:
         """A column, read once while nothing changes: it lies scattered over the fleet's rows."""
+        return self._once((name, metric), lambda: self._read(name, metric))
+
+    def _once(self, key: tuple[str, str], read: Callable[[], Array]) -> Array:
         if self.changes != self._planes.changes:
             self._columns.clear()
             self.changes = self._planes.changes
-        column = self._columns.get((name, metric))
+        column = self._columns.get(key)
         if column is None:
-            column = self._columns[name, metric] = read(metric)
+            column = self._columns[key] = read()
         return cast("Array", column)
+
+    def _read(self, name: str, metric: str) -> AnyArray:
+        if name == "last":
+            return self._last(metric)
+        if name == "value_at":
+            return self._number_times(metric)
+        return self._side(name, metric) if name in SIDES else self._column(name, metric)
 
     def _full(self, value: float) -> F32:
         return np.full(len(self), value, np.float32)
