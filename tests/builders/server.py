@@ -34,7 +34,7 @@ from gpuwarden_wire.readings import Reading
 from gpuwarden_wire.schema import Schema, schema_for
 from tests.builders.stores import database_url_of
 
-START_S = 20.0
+START_S = 60.0
 GPU_METRICS = ("gpu_temperature_celsius", "gpu_power_watts", "gpu_energy_joules_total")
 
 

@@ -33,7 +33,7 @@ from gpuwarden_verdict.incidents.domain import IncidentMove
 from gpuwarden_verdict.policy.document import DecisionMove, Mode, PoolPolicy
 from gpuwarden_verdict.policy.parse import parse_policy
 from gpuwarden_verdict.signals import Risk, Signal
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetReading, FleetState
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.events import Event
 from gpuwarden_wire.metrics import EntityKind
@@ -59,7 +59,7 @@ class NoScore:
 
     def score(
         self,
-        state: FleetState,
+        state: FleetReading,
         watched: Collection[EntityRef],
         signals: Sequence[Signal],
         now: float,
