@@ -143,6 +143,7 @@ class IngestService:
         return self._acknowledge(
             item.batch, item.session, spool, item.ticket.connection, Arrival.NEW
         )
+
     async def tell(self, node_id: str, event: Event) -> bool:
         """Store what somebody else says of a node that is known.
 
