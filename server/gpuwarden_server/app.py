@@ -69,6 +69,8 @@ from gpuwarden_server.notifications.endpoints import notifications_router
 from gpuwarden_server.notifications.feature import Notifications, make_notifications
 from gpuwarden_server.notifications.places import node_labels
 from gpuwarden_server.notifications.quiet.endpoints import silences_router
+from gpuwarden_server.retention.feature import Retention
+from gpuwarden_server.retention.repository import Kept
 from gpuwarden_server.serving import Restart, bind_socket, serve
 from gpuwarden_server.store.database import Store, Watch, connect_store
 from gpuwarden_server.store.folder import check_folder_free
@@ -201,6 +203,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         web,
         side.notifications,
         doors,
+        _retention(base),
     ]
     restart = Restart(base.stopping)
     succession = Succession(base.leadership, parts, base.ring.load, restart.ask)
@@ -229,6 +232,18 @@ def _rules(settings: Settings) -> DoorRules:
     return door_rules(
         settings.key_rate_per_s, settings.address_rate_per_s, settings.refused_rate_per_s
     )
+
+
+def _retention(base: Foundation) -> Retention:
+    settings = base.settings
+    days = {
+        Kept.EVENTS: settings.retention_events_days,
+        Kept.INCIDENTS: settings.retention_incidents_days,
+        Kept.DECISIONS: settings.retention_incidents_days,
+        Kept.STATE_MOVES: settings.retention_incidents_days,
+        Kept.AUDIT: settings.retention_audit_days,
+    }
+    return Retention(base.store.state, days, base.clock, base.meters.registry)
 
 
 def _foundation(settings: Settings, clock: Clock) -> Foundation:

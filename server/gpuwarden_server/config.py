@@ -47,6 +47,21 @@ class Settings(BaseSettings):
         description="Where agents and clients reach this server; one on stand-by sends them there; "
         "none: it can only say that another server leads.",
     )
+    retention_events_days: float = Field(
+        default=90.0,
+        ge=0,
+        description="Days for which events are kept; 0: for ever. What is not judged yet, a "
+        "node's newest boot and its agent's trouble since stay in any case.",
+    )
+    retention_incidents_days: float = Field(
+        default=400.0,
+        ge=0,
+        description="Days for which incidents, decisions and changes of state are kept after their "
+        "end; 0: for ever. What is open or may still act stays in any case.",
+    )
+    retention_audit_days: float = Field(
+        default=1100.0, ge=0, description="Days for which the audit is kept; 0: for ever."
+    )
     admin_key: SecretStr | None = Field(
         default=None,
         description="At the first start, the admin key instead of a generated one: gw_ and 43 "

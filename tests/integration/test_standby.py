@@ -27,7 +27,7 @@ from tests.builders.server import (
     make_gpu,
     wait_until,
 )
-from tests.builders.shooting import shooting
+from tests.builders.shooting import shooting, wait_flow
 
 LEASE_S = 3.0
 SLOT = "0000:10:00.0"
@@ -94,7 +94,7 @@ def _stored(pair: Pair) -> Counter[str]:
 
 
 def _leading(server: Running) -> Running:
-    wait_until(lambda: _readyz(server)["state"] == "ready", "it leads", 20.0)
+    wait_until(lambda: _readyz(server)["state"] == "ready", "it leads", 60.0)
     return server
 
 
@@ -104,22 +104,17 @@ def _readyz(server: Running) -> dict[str, Any]:
 
 
 @pytest.mark.serial
+@pytest.mark.timeout(300)
 def test_a_leader_that_is_killed_under_load_is_followed_and_nothing_is_lost(
     pair: Pair, record_property: Any
 ) -> None:
     leader = _leading(pair.start(0))
     other = pair.start(1)
     with shooting(leader, pair.urls) as shooters:
-        wait_until(lambda: all(len(s.acknowledged) > 20 for s in shooters), "events flow")
+        wait_flow(shooters)
         pair.processes[0].kill()
-        before = [len(shooter.acknowledged) for shooter in shooters]
-        wait_until(lambda: _readyz(other)["state"] == "ready", "the other leads", LEASE_S + 15)
-        wait_until(
-            lambda: all(
-                len(s.acknowledged) > n + 20 for s, n in zip(shooters, before, strict=True)
-            ),
-            "events flow again",
-        )
+        wait_until(lambda: _readyz(other)["state"] == "ready", "the other leads", 60.0)
+        wait_flow(shooters)
     acknowledged = [event for shooter in shooters for event in shooter.acknowledged]
     stored = _stored(pair)
     assert [event for event in acknowledged if stored[event] != 1] == []
@@ -134,6 +129,7 @@ def test_a_leader_that_is_killed_under_load_is_followed_and_nothing_is_lost(
 
 
 @pytest.mark.serial
+@pytest.mark.timeout(300)
 def test_a_late_write_of_a_leader_that_stood_still_is_refused(pair: Pair) -> None:
     leader = _leading(pair.start(0))
     other = pair.start(1)
@@ -141,7 +137,7 @@ def test_a_late_write_of_a_leader_that_stood_still_is_refused(pair: Pair) -> Non
     feeder = Feeder(leader, key, "n1")
     feeder.introduce([make_gpu(0, "n1")])
     feeder.events(xid_event(79, SLOT))
-    wait_until(lambda: exclusions_of(leader)["count"] == 1, "the GPU is excluded")
+    wait_until(lambda: exclusions_of(leader)["count"] == 1, "the GPU is excluded", 60.0)
     _check_stand_by(pair, leader, other)
     before = feeder.events(make_event())
     late = feeder.batch(Stream.EVENTS, events=(make_event(),))
@@ -150,12 +146,12 @@ def test_a_late_write_of_a_leader_that_stood_still_is_refused(pair: Pair) -> Non
     # On the wire before the lease ends: the former leader finds it when it goes on.
     sender = threading.Thread(target=_post, args=(feeder, late, answers), daemon=True)
     sender.start()
-    wait_until(lambda: _readyz(other)["state"] == "ready", "the other leads", LEASE_S + 15)
+    wait_until(lambda: _readyz(other)["state"] == "ready", "the other leads", 60.0)
     again = Feeder(other, key, "n1", spool_id=feeder.spool_id, seqs=dict(feeder.seqs))
     newer = again.batch(Stream.EVENTS, seq=late.seq, events=(make_event(),))
     assert again.send(newer).applied_seq == before.applied_seq + 1
     pair.processes[0].go_on()
-    sender.join(20)
+    sender.join(60)
     assert not sender.is_alive()
     (answer,) = answers
     # A 503, or a connection that was closed as it stepped down; never an acknowledgement.
@@ -164,16 +160,16 @@ def test_a_late_write_of_a_leader_that_stood_still_is_refused(pair: Pair) -> Non
     ids = _stored(pair)
     assert ids[late.events[0].id] == 0
     assert ids[newer.events[0].id] == 1
-    wait_until(lambda: "starts_afresh" in pair.processes[0].output, "it steps down", 20.0)
+    wait_until(lambda: "starts_afresh" in pair.processes[0].output, "it steps down", 60.0)
     with make_client(pair.urls[0], leader.admin.headers["authorization"][7:]) as former:
-        wait_until(lambda: _follows(former, pair.urls[1]), "the former leader stands by", 20.0)
+        wait_until(lambda: _follows(former, pair.urls[1]), "the former leader stands by", 60.0)
     assert pair.rows("SELECT token FROM leases") == [(2,)]
     assert exclusions_of(other)["count"] == 1
     again.close()
     feeder.close()
     # An orderly end gives the lead up at once: nobody waits for the lease to end.
     assert pair.processes[1].terminate() == 0
-    wait_until(lambda: _readyz(leader)["state"] == "ready", "the former leader leads again", 20.0)
+    wait_until(lambda: _readyz(leader)["state"] == "ready", "the former leader leads again", 60.0)
     assert exclusions_of(leader)["count"] == 1
 
 
@@ -183,7 +179,7 @@ def _check_stand_by(pair: Pair, leader: Running, other: Running) -> None:
     assert (answer.status_code, answer.json()["state"]) == (503, "stand_by")
     assert pair.urls[0] in answer.json()["reasons"]["lease"]
     wait_until(  # keys are read anew each second
-        lambda: other.admin.get("/v1/incidents").status_code == 200, "the stand-by knows the keys"
+        lambda: other.admin.get("/v1/incidents").status_code == 200, "it knows the keys", 60.0
     )
     for path in ("/v1/incidents", "/v1/decisions", "/v1/events", "/v1/keys", "/v1/audit"):
         assert other.admin.get(path).json()["items"] == get(leader, path)["items"]

@@ -160,6 +160,11 @@ def read_standing_events(connection: Connection) -> Iterator[tuple[str, Event, f
         yield node_id, _event_decoder.decode(body), received_at
 
 
+def read_newest_boots(connection: Connection) -> dict[str, int]:
+    """Row of each node's newest boot; history is left out."""
+    return {found.node_id: found.row for found in connection.execute(_newest_boots())}
+
+
 def _newest_boots() -> Select[tuple[str, int]]:
     return (
         select(events.c.node_id, func.max(events.c.row).label("row"))

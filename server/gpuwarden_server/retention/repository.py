@@ -1,0 +1,168 @@
+"""What is old enough to go, by table, and its deletion.
+
+Looking is done on a reader's connection and may take a while; a deletion is short, by keys, since
+it runs between the commits of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, assert_never
+
+from sqlalchemy import Connection, Select, and_, delete, exists, not_, select
+
+from gpuwarden_server.decisions.repository import LIVE_PHASES
+from gpuwarden_server.judging.repository import (
+    STANDING_KINDS,
+    read_newest_boots,
+    read_position,
+)
+from gpuwarden_server.store.tables_fleet import audit, events
+from gpuwarden_server.store.tables_judging import (
+    decision_moves,
+    decisions,
+    entity_state_moves,
+    incident_moves,
+    incidents,
+)
+from gpuwarden_verdict.entities import EntityState
+from gpuwarden_verdict.incidents.domain import IncidentPhase
+
+Key = int | str
+_LIVE = [phase.value for phase in LIVE_PHASES]
+_STANDING = frozenset(kind.value for kind in STANDING_KINDS)
+
+
+class Kept(StrEnum):
+    """What is kept for a while, named as its table."""
+
+    EVENTS = "events"
+    INCIDENTS = "incidents"
+    DECISIONS = "decisions"
+    STATE_MOVES = "entity_state_moves"
+    AUDIT = "audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one look found.
+
+    Attributes:
+        keys: Of rows that may go.
+        after: Row up to which was looked, where the next look begins.
+        is_last: Nothing older lies behind it.
+    """
+
+    keys: Sequence[Key]
+    after: int = 0
+    is_last: bool = False
+
+
+def find_old(connection: Connection, what: Kept, before: float, after: int, limit: int) -> Found:
+    """Rows that may go.
+
+    Args:
+        connection: Reading connection.
+        what: The table.
+        before: Epoch seconds; what is younger stays.
+        after: For events: where the look before this one ended, 0 at first.
+        limit: At most so many.
+    """
+    statement: Select[Any]
+    match what:
+        case Kept.EVENTS:
+            return _old_events(connection, before, after, limit)
+        case Kept.INCIDENTS:
+            statement = _old_incidents(before)
+        case Kept.DECISIONS:
+            statement = _old_decisions(before)
+        case Kept.STATE_MOVES:
+            statement = _old_state_moves(before)
+        case Kept.AUDIT:
+            statement = select(audit.c.id).where(audit.c.at < before)
+        case _:
+            assert_never(what)
+    keys = list(connection.scalars(statement.limit(limit)))
+    return Found(keys, is_last=len(keys) < limit)
+
+
+def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None:
+    """Delete rows that `find_old` found, with what belongs to them alone."""
+    match what:
+        case Kept.EVENTS:
+            connection.execute(delete(events).where(events.c.row.in_(keys)))
+        case Kept.INCIDENTS:
+            moves = incident_moves.c.incident_id.in_(keys)
+            connection.execute(delete(incident_moves).where(moves))
+            connection.execute(delete(incidents).where(incidents.c.id.in_(keys)))
+        case Kept.DECISIONS:
+            connection.execute(delete(decision_moves).where(decision_moves.c.decision_id.in_(keys)))
+            connection.execute(delete(decisions).where(decisions.c.id.in_(keys)))
+        case Kept.STATE_MOVES:
+            rows = entity_state_moves.c.row.in_(keys)
+            connection.execute(delete(entity_state_moves).where(rows))
+        case Kept.AUDIT:
+            connection.execute(delete(audit).where(audit.c.id.in_(keys)))
+        case _:
+            assert_never(what)
+
+
+def _old_events(connection: Connection, before: float, after: int, limit: int) -> Found:
+    """In order of arrival, which is that of their age: no look goes beyond the first young one."""
+    judged = read_position(connection)
+    c = events.c
+    statement = (
+        select(c.row, c.received_at, c.kind, c.node_id)
+        .where(c.row > after, c.row <= judged)
+        .order_by(c.row)
+        .limit(limit)
+    )
+    rows = connection.execute(statement).all()
+    old = [row for row in rows if row.received_at < before]
+    boots = read_newest_boots(connection) if any(row.kind in _STANDING for row in old) else {}
+    keys = [row.row for row in old if not _stands(row.kind, row.node_id, row.row, boots)]
+    is_last = len(rows) < limit or len(old) < len(rows)
+    return Found(keys, old[-1].row if old else after, is_last)
+
+
+def _stands(kind: str, node_id: str, row: int, boots: Mapping[str, int]) -> bool:
+    """Whether a starting judge still asks for it: the newest boot, and own trouble since."""
+    return kind in _STANDING and row >= boots.get(node_id, 0)
+
+
+def _old_incidents(before: float) -> Select[str]:
+    """Resolved for long, and nothing that may still act stands on them."""
+    acts = exists().where(decisions.c.incident_id == incidents.c.id, decisions.c.phase.in_(_LIVE))
+    return (
+        select(incidents.c.id)
+        .where(
+            incidents.c.opened_at < before,
+            incidents.c.phase == IncidentPhase.RESOLVED.value,
+            incidents.c.resolved_at < before,
+            not_(acts),
+        )
+        .order_by(incidents.c.opened_at)
+    )
+
+
+def _old_decisions(before: float) -> Select[str]:
+    """Over, and without a move since."""
+    moved = exists().where(
+        decision_moves.c.decision_id == decisions.c.id, decision_moves.c.at >= before
+    )
+    return (
+        select(decisions.c.id)
+        .where(decisions.c.decided_at < before, decisions.c.phase.not_in(_LIVE), not_(moved))
+        .order_by(decisions.c.decided_at)
+    )
+
+
+def _old_state_moves(before: float) -> Select[int]:
+    """All but the ends of repairs, by which a judge tells old faults from new ones."""
+    c = entity_state_moves.c
+    ends_repair = and_(
+        c.before == EntityState.IN_REPAIR.value, c.after == EntityState.PROBATION.value
+    )
+    return select(c.row).where(c.at < before, not_(ends_repair)).order_by(c.row)
