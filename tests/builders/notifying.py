@@ -25,6 +25,7 @@ from gpuwarden_server.store.versions import prepare_store
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
 from gpuwarden_wire.metrics import EntityKind
+from tests.builders.stores import place_in
 
 
 @cache
@@ -72,9 +73,12 @@ class Story:
             labels: Labels by node.
         """
         self.clock = StoryClock()
-        if not folder.exists():
+        place = place_in(folder)
+        if place != folder:
+            prepare_store(place)
+        elif not folder.exists():
             shutil.copytree(_fresh_store(), folder)
-        self._store = connect_store(folder)
+        self._store = connect_store(place)
         self.state = self._store.state
         places = labels or {}
         self.scoring = True
@@ -171,7 +175,7 @@ class Story:
     def cases(self, endpoint: str) -> Sequence[Case]:
         """Open cases of an endpoint."""
         with self.state.read() as connection:
-            return case_rows.open_cases(connection, endpoint)
+            return case_rows.open_cases(connection, endpoint, 0.0)
 
     def members(self, endpoint: str, standing: Standing) -> Sequence[Member]:
         """Members of an endpoint."""

@@ -24,6 +24,8 @@ from tests.fakes.answering import Posted, Reply, answering
 from tests.fakes.pagerduty import PagerDuty
 from tests.fakes.slack import Slack
 
+BOTH_STORES = True
+
 Made = Callable[..., Story]
 
 
@@ -104,6 +106,7 @@ def test_wiggling_pages_nobody_again(made: Made, pager: Pager) -> None:
     assert list(fake.pages.values()) == [1]
 
 
+@pytest.mark.postgres
 def test_a_storm_behind_a_leaf_is_one_page(made: Made, pager: Pager) -> None:
     fake, endpoint = pager
     labels = {f"node-{n}": {"leaf": "12", "rack": f"r{n}"} for n in range(37)}

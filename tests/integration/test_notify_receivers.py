@@ -21,6 +21,8 @@ from gpuwarden_verdict.entities import Severity
 from tests.builders.notifying import Story
 from tests.fakes.answering import Posted, Reply, answering
 
+BOTH_STORES = True
+
 SECRETS = tuple("whsec_" + base64.b64encode(bytes([n] * 32)).decode() for n in (1, 2))
 HOUR = 3600.0
 
@@ -218,6 +220,7 @@ def test_an_endpoint_is_told_what_its_route_takes_and_what_rises_to_it(made: Mad
     assert body["data"]["pool"] == "h100"
 
 
+@pytest.mark.postgres
 def test_a_silence_hides_what_begins_under_it_and_tells_what_outlasts_it(made: Made) -> None:
     taken = Taken()
     with answering(taken) as url:
@@ -274,6 +277,29 @@ def test_only_news_is_a_fact(made: Made) -> None:
         story.changes(incident, severity=Severity.ERROR)
         story.run()
     assert taken.ids[1:] == ["msg_incident_updated_inc-000000000001_1"]
+
+
+def test_what_says_that_the_fleet_is_scored_stops_when_it_is_not(made: Made) -> None:
+    beats: list[str] = []
+
+    def take(posted: Posted) -> Reply:
+        beats.extend([posted.path] if b"Watchdog" in posted.body or posted.path == "/hb" else [])
+        return Reply(200)
+
+    with answering(take) as url:
+        story = made(
+            Endpoint("hb", EndpointKind.HEARTBEAT, (f"{url}/hb",), repeat_s=60),
+            Endpoint("am", EndpointKind.ALERTMANAGER, (url,), repeat_s=60),
+        )
+        story.passes(300, step_s=10)
+        assert beats.count("/hb") == beats.count("/api/v2/alerts") == 6
+        story.scoring = False
+        story.opens(story.incident())
+        story.passes(300, step_s=10)
+        assert len(beats) == 12
+        story.scoring = True
+        story.passes(60, step_s=10)
+    assert len(beats) > 12
 
 
 def test_a_planner_that_starts_anew_tells_nothing_twice(made: Made, tmp_path: Path) -> None:

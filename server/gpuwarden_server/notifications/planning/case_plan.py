@@ -59,26 +59,25 @@ class CasePlan(Plan):
         if case is None:
             return
         case = case.noted(source.at, _told(member, source))
-        closed = all(one.resolved for one in desk.members_of(case))
+        closed = not desk.has_standing(case)
         desk.save_case(replace(case, closed=closed))
         kind = MessageKind.RESOLVE if closed else MessageKind.UPDATE
         self._post(desk, case, kind, source)
 
     def _home(self, desk: PlanDesk, member: Member) -> Case | None:
         """The open case that an incident belongs to, None for one of its own."""
-        opened = desk.open_cases(self.endpoint)
-        key, labels = case_key_of(member.body), labels_of(member.body)
-        for case in opened:
-            if case.key == key:
-                return case
-        for case in opened:
+        same = desk.case(self.endpoint, case_key_of(member.body))
+        if same is not None and not same.closed:
+            return same
+        labels = labels_of(member.body)
+        for case in desk.recent_cases(self.endpoint):
             if joins(case, labels, desk.now, self.endpoint.group_s):
                 return case
         cap = self.endpoint.cases_per_10min
         if not cap or desk.cases_within(self.endpoint, CAP_WINDOW_S) < cap:
             return None
         desk.hold_back(self.endpoint, "capped")
-        return next((case for case in opened if case.overflow), None)
+        return desk.open_overflow(self.endpoint)
 
     def _new_case(self, desk: PlanDesk, member: Member) -> Case:
         labels = labels_of(member.body)

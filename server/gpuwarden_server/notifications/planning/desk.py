@@ -55,9 +55,18 @@ class PlanDesk:
         """Write a member."""
         repository.save_member(self._connection, member)
 
-    def open_cases(self, endpoint: Endpoint) -> list[Case]:
-        """Open cases, the newest first."""
-        return repository.open_cases(self._connection, endpoint.name)
+    def has_standing(self, case: Case) -> bool:
+        """Whether any member of a case is not over."""
+        return repository.has_standing(self._connection, case.endpoint, case.key)
+
+    def recent_cases(self, endpoint: Endpoint) -> list[Case]:
+        """Open cases that may be joined, the newest first."""
+        since = self.now - endpoint.group_s
+        return repository.open_cases(self._connection, endpoint.name, since)
+
+    def open_overflow(self, endpoint: Endpoint) -> Case | None:
+        """The open case of what the rate cap folded together."""
+        return repository.open_overflow(self._connection, endpoint.name)
 
     def case(self, endpoint: Endpoint, key: str) -> Case | None:
         """A case by its key."""

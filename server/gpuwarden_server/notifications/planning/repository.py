@@ -83,14 +83,48 @@ def case(connection: Connection, endpoint: str, key: str) -> Case | None:
     return _case(found) if found is not None else None
 
 
-def open_cases(connection: Connection, endpoint: str) -> list[Case]:
-    """Open cases, the newest first."""
+def open_cases(connection: Connection, endpoint: str, since: float) -> list[Case]:
+    """Open cases that an incident joined since then, the newest first."""
     statement = (
         select(notify_cases)
-        .where(notify_cases.c.endpoint == endpoint, notify_cases.c.phase == "open")
-        .order_by(notify_cases.c.joined_at.desc())
+        .where(
+            notify_cases.c.endpoint == endpoint,
+            notify_cases.c.phase == "open",
+            notify_cases.c.joined_at >= since,
+        )
+        .order_by(notify_cases.c.joined_at.desc(), notify_cases.c.case_key)
     )
     return [_case(row) for row in connection.execute(statement)]
+
+
+def open_overflow(connection: Connection, endpoint: str) -> Case | None:
+    """The open case of what the rate cap folded together, the newest."""
+    statement = (
+        select(notify_cases)
+        .where(
+            notify_cases.c.endpoint == endpoint,
+            notify_cases.c.phase == "open",
+            notify_cases.c.overflow == 1,
+        )
+        .order_by(notify_cases.c.joined_at.desc())
+        .limit(1)
+    )
+    found = connection.execute(statement).first()
+    return _case(found) if found is not None else None
+
+
+def has_standing(connection: Connection, endpoint: str, case_key: str) -> bool:
+    """Whether any member of a case is not over; a large case is asked at each of its ends."""
+    statement = (
+        select(notify_members.c.subject)
+        .where(
+            notify_members.c.endpoint == endpoint,
+            notify_members.c.case_key == case_key,
+            notify_members.c.standing != Standing.OVER.value,
+        )
+        .limit(1)
+    )
+    return connection.execute(statement).first() is not None
 
 
 def count_cases_since(connection: Connection, endpoint: str, since: float) -> int:
