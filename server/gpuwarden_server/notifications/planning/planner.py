@@ -26,6 +26,8 @@ from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 
 FACTS_A_PASS = 50
+PASS_S = 0.05
+"""Events wait for the same writer: a storm is planned in short transactions."""
 TICK_S = 1.0
 RETRY_S = 0.5
 PRUNE_EVERY_S = 3600.0
@@ -153,13 +155,15 @@ class Planner:
     def _write_facts(self, connection: Connection) -> tuple[int, Counter[tuple[str, str]]]:
         desk = self._desk(connection)
         row = facts_rows.position(connection)
-        facts = facts_rows.facts_after(connection, row, FACTS_A_PASS)
-        for fact in facts:
+        began, count = self._clock.monotonic(), 0
+        for fact in facts_rows.facts_after(connection, row, FACTS_A_PASS):
             for plan in self._plans:
                 self._take(connection, desk, plan, fact)
-        if facts:
-            facts_rows.write_position(connection, facts[-1].row)
-        return len(facts), desk.held_back
+            row, count = fact.row, count + 1
+            if self._clock.monotonic() - began > PASS_S:
+                break
+        facts_rows.write_position(connection, row)
+        return count, desk.held_back
 
     def _take(self, connection: Connection, desk: PlanDesk, plan: Plan, fact: Fact) -> None:
         """One fact for one endpoint; what cannot be planned must not stop the others."""
