@@ -11,7 +11,7 @@ from gpuwarden_wire.metrics import EntityKind, MetricKind, Storage
 from gpuwarden_wire.registry import METRIC_BY_NAME
 
 
-class Column(msgspec.Struct, frozen=True, array_like=True):
+class Column(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One metric of a table.
 
     Attributes:
@@ -27,7 +27,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     unit: str
 
 
-class Schema(msgspec.Struct, frozen=True, array_like=True):
+class Schema(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Ordered columns of one kind of entity: all f32 columns first, then all counters."""
 
     entity_kind: EntityKind

@@ -52,6 +52,7 @@ class _Minute:
 class _Node:
     newest: int = 0
     minutes: dict[int, _Minute] = field(default_factory=dict)
+    latest: dict[str, Table] = field(default_factory=dict)
     sealed: dict[int, None] = field(default_factory=dict)
 
 
@@ -106,12 +107,15 @@ class OpenMinutes:
                     self._keep(node, minute, (schema, table), now)
 
     def _keep(self, node: _Node, number: int, noted: Noted, now: float) -> None:
-        size = len(noted[1].f32) + len(noted[1].f64) + _TABLE_BYTES
+        schema, table = noted
+        table = _sharing(table, node.latest.get(table.schema))
+        node.latest[table.schema] = table
+        size = len(table.f32) + len(table.f64) + _TABLE_BYTES
         minute = node.minutes.get(number)
         if minute is None:
             minute = node.minutes[number] = _Minute(now)
             node.newest = max(node.newest, number)
-        minute.tables.append(noted)
+        minute.tables.append((schema, table))
         minute.heard_at = now
         minute.size += size
         self._size += size
@@ -181,6 +185,16 @@ class OpenMinutes:
 
     def _drop(self, reason: str, schema: Schema, table: Table) -> None:
         self._meters.drops.labels(reason).inc(len(schema.columns) * len(table.entities))
+
+
+def _sharing(table: Table, before: Table | None) -> Table:
+    """The table with the names of the one before it, where they are the same: half its weight."""
+    if before is None or before.entities != table.entities:
+        return table
+    missing = before.missing if before.missing == table.missing else table.missing
+    return msgspec.structs.replace(
+        table, schema=before.schema, entities=before.entities, missing=missing
+    )
 
 
 def _is_over(quiet_s: float, followed: bool, pressing: bool) -> bool:

@@ -19,6 +19,7 @@ from gpuwarden_verdict.segments.blocks import (
     Block,
     Reason,
     Row,
+    narrow_of,
     side_by_side,
 )
 from gpuwarden_verdict.segments.rollup import roll_up_readings
@@ -28,7 +29,9 @@ from gpuwarden_wire.schema import Column, Schema
 
 _UNREAD = Reason(MissingKind.UNAVAILABLE, "")
 
-LastKey = tuple[EntityKind, tuple[Column, ...], tuple[Row, ...]]
+LastKey = tuple[EntityKind, tuple[Row, ...], str, int]
+Last = tuple[float, tuple[Column, ...], F64]
+"""When, which columns, and where the counters stood."""
 
 
 def readings_of(node_id: str, noted: Iterable[Noted]) -> list[Block]:
@@ -46,9 +49,9 @@ def readings_of(node_id: str, noted: Iterable[Noted]) -> list[Block]:
 class Sealer:
     """Makes roll-ups; remembers where each counter stood, so that minutes join without a gap."""
 
-    def __init__(self, last: MutableMapping[LastKey, tuple[float, F64]] | None = None) -> None:
-        self._last = {} if last is None else last
-        self._news: dict[LastKey, tuple[float, F64]] = {}
+    def __init__(self) -> None:
+        self._news: dict[LastKey, Last] = {}
+        self._last: MutableMapping[LastKey, Last] = self._news
 
     def fork(self) -> Sealer:
         """One that begins with what this one remembers and keeps its own news to itself."""
@@ -65,9 +68,9 @@ class Sealer:
         for block in rollups:
             at = float(block.times[-1])
             for own in block.by_node():
-                key = (own.kind, own.columns, own.rows)
-                if key not in self._last or self._last[key][0] <= at:
-                    self._last[key] = (at, own.planes["counter"][-1])
+                known = self._last.get(_key_of(own))
+                if known is None or known[0] <= at:
+                    self._last[_key_of(own)] = (at, own.columns, own.planes["counter"][-1])
 
     def roll_up(self, readings: Iterable[Block]) -> list[Block]:
         """Roll-ups of readings of any nodes, one block for all nodes that read alike.
@@ -75,9 +78,11 @@ class Sealer:
         Args:
             readings: Blocks of one minute.
         """
-        groups: dict[tuple[EntityKind, tuple[Column, ...], int], list[Block]] = {}
+        groups: dict[tuple[EntityKind, int, int], list[Block]] = {}
         for block in readings:
-            groups.setdefault((block.kind, block.columns, block.times.size), []).append(block)
+            # a schema's columns are one object for all nodes, and hashing them takes longer
+            alike = (block.kind, id(block.columns), block.times.size)
+            groups.setdefault(alike, []).append(block)
         return [
             roll_up_readings(side_by_side(blocks), MINUTE_S, self._before(blocks))
             for blocks in groups.values()
@@ -98,19 +103,23 @@ class Sealer:
         """Where the counters stood before; NaN where that is not known, or is not before."""
         parts = []
         for block in blocks:
-            known = self._last.get((block.kind, block.columns, block.rows))
-            if known is None or known[0] >= block.times[0]:
-                wide = block.planes[WIDE].shape
-                parts.append(np.full(wide[1:], np.nan))
+            known = self._last.get(_key_of(block))
+            if known is None or known[0] >= block.times[0] or known[1] != block.columns:
+                parts.append(np.full(block.planes[WIDE].shape[1:], np.nan))
             else:
-                parts.append(known[1])
+                parts.append(known[2])
         return np.concatenate(parts, axis=1)
+
+
+def _key_of(block: Block) -> LastKey:
+    """Names a node's table, short of its columns: who looks up compares those."""
+    return block.kind, block.rows, block.columns[0].name, len(block.columns)
 
 
 def _block(node_id: str, schema: Schema, tables: Mapping[float, Table]) -> Block:
     times = sorted(tables)
     ordered = [tables[at] for at in times]
-    rows, narrow_count = len(ordered[0].entities), schema.f32_count
+    rows, narrow_count = len(ordered[0].entities), narrow_of(schema.columns)
     narrow = _stacked([table.f32 for table in ordered], "<f4", narrow_count, rows)
     wide = _stacked(
         [table.f64 for table in ordered], "<f8", len(schema.columns) - narrow_count, rows

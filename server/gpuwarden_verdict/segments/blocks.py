@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -133,7 +134,7 @@ Layout = tuple[EntityKind, tuple[Column, ...], tuple[Row, ...], bool]
 
 def narrow_of(columns: Sequence[Column]) -> int:
     """Number of f32 columns; they precede the counters."""
-    return sum(column.storage is Storage.F32 for column in columns)
+    return bisect_left(columns, True, key=lambda column: column.storage is Storage.COUNTER)
 
 
 def columns_of(plane: str, columns: int, narrow: int) -> slice:

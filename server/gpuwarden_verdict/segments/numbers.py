@@ -5,8 +5,8 @@ gives back every bit:
 
 - constant: its one value.
 - integers: `rint(value * 10**k)`, for the least k where dividing again gives the same bits. Kept
-  is the distance of the numbers, of their steps, or of the steps' steps from the middle one,
-  whichever is cheapest, over their greatest common divisor.
+  is the distance of the numbers, or of their steps, from the middle one, whichever is cheaper,
+  over their greatest common divisor.
 - XOR of each bit pattern with the one before.
 
 The bytes are split by significance, equal ones of all series together, and compressed by zstd.
@@ -27,7 +27,7 @@ AnyArray = npt.NDArray[Any]
 Bool = npt.NDArray[np.bool_]
 
 _CONSTANT, _XOR, _INTEGERS = range(3)
-_ORDERS = (0, 1, 2)
+_ORDERS = (0, 1)
 _MOST_DECIMALS = {4: 4, 8: 6}
 """Decimals tried, by item size: float32 carries seven digits in all."""
 _LARGEST_INTEGER = 2.0**51
