@@ -18,6 +18,7 @@ from gpuwarden_cli.commands import (
     exclusions,
     incidents,
     inject,
+    inventory,
     kernel_log,
     keys,
     learning,
@@ -71,7 +72,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, enrolment):
         part.register(app)
-    for part in (inject, backup, learning, kernel_log, config, notify, silences):
+    for part in (inject, inventory, backup, learning, kernel_log, config, notify, silences):
         part.register(app)
     return app
 

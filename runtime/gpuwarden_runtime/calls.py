@@ -18,14 +18,17 @@ from gpuwarden_runtime.records import (
     AuditPage,
     DecisionRecord,
     EnrolmentToken,
+    EntryRecord,
     EventPage,
     ExclusionSet,
     Fleet,
     GpuRecord,
     IncidentRecord,
+    InventoryChanges,
     KeyRecord,
     NodeRecord,
     Page,
+    PlacementRecord,
     Policy,
     RepairRecord,
     Role,
@@ -94,9 +97,38 @@ def exclusions_text(form: str, scope: str = "any") -> Call[str]:
 # The fleet
 
 
-def nodes(cursor: Cursor = None, limit: int = 200) -> Call[Page[NodeRecord]]:
-    """One page of nodes, by name."""
-    return _get("/v1/nodes", Page[NodeRecord], {"cursor": cursor, "limit": limit})
+def nodes(
+    cursor: Cursor = None,
+    limit: int = 200,
+    *,
+    pool: str | None = None,
+    rack: str | None = None,
+    leaf: str | None = None,
+) -> Call[Page[NodeRecord]]:
+    """One page of nodes, by name; of one pool, rack or leaf where it is named."""
+    query = {"cursor": cursor, "limit": limit, "pool": pool, "rack": rack, "leaf": leaf}
+    return _get("/v1/nodes", Page[NodeRecord], query)
+
+
+def add_node(entry: EntryRecord, reason: str) -> Call[PlacementRecord]:
+    """Make a node known before it was heard of."""
+    body = {**msgspec.to_builtins(entry), "reason": reason}
+    return _write("/v1/nodes", PlacementRecord, body)
+
+
+def inventory(cursor: Cursor = None, limit: int = 1000) -> Call[Page[PlacementRecord]]:
+    """One page of the inventory, by node."""
+    return _get("/v1/inventory", Page[PlacementRecord], {"cursor": cursor, "limit": limit})
+
+
+def put_inventory(
+    entries: Sequence[EntryRecord], source: str = "file", *, dry_run: bool = False
+) -> Call[InventoryChanges]:
+    """Replace all that one source says (file, slurm, kubernetes), or tell what would change."""
+    body = {"nodes": msgspec.to_builtins(entries)}
+    query = {"source": source, "dry_run": str(dry_run).lower()}
+    read = _json(InventoryChanges)
+    return Call("PUT", "/v1/inventory", read, query, body, writes=not dry_run)
 
 
 def node(node_id: str) -> Call[NodeRecord]:

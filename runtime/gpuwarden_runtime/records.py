@@ -73,6 +73,10 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     node_id: str
     pool: str = ""
+    rack: str = ""
+    leaf: str = ""
+    mounts: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
     state: str = "unknown"
     usable: Usable = Usable.UNKNOWN
     agent_version: str | None = None
@@ -299,6 +303,51 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[AuditEntry, ...]
     next_after: int | None = None
+
+
+class EntryRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one source of the inventory says of one node; empty and None where it does not."""
+
+    node_id: str
+    rack: str = ""
+    leaf: str = ""
+    pool: str = ""
+    mounts: tuple[str, ...] = ()
+    gpus_expected: int | None = None
+    labels: dict[str, str] = {}
+
+
+class PlacementRecord(EntryRecord, frozen=True, kw_only=True):
+    """A node as all sources of the inventory have it.
+
+    Attributes:
+        origin: Source of each field.
+        sources: Sources that name it.
+        known: It was heard of, or added by hand.
+    """
+
+    origin: dict[str, str] = {}
+    sources: tuple[str, ...] = ()
+    known: bool = True
+
+
+class InventoryChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How one entry changes; None before: new; None after: removed."""
+
+    node_id: str
+    before: EntryRecord | None = None
+    after: EntryRecord | None = None
+
+
+class InventoryChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """How a source's entries change, or would."""
+
+    source: str
+    dry_run: bool
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    changes: tuple[InventoryChange, ...] = ()
 
 
 class RepairRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ from gpuwarden_server.decisions.endpoints import (
 )
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.decisions.policy import load_policy
-from gpuwarden_server.doors.feature import DoorBase, Doors
+from gpuwarden_server.doors.feature import make_doors
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.front import (
     INGEST,
@@ -60,7 +60,9 @@ from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
 from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.judging.facts import FleetFacts, Patience
+from gpuwarden_server.inventory.book import Placements
+from gpuwarden_server.inventory.endpoints import InventoryParts, inventory_router
+from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.streams import make_streams, stream_handlers
 from gpuwarden_server.learning.models import load_model
@@ -84,8 +86,6 @@ from gpuwarden_server.streams.feature import FactStreams
 from gpuwarden_server.streams.meters import StreamMeters
 from gpuwarden_server.succession import Part, StandByGate, Succession
 from gpuwarden_server.web.feature import Web
-from gpuwarden_verdict.policy.document import PolicyDocument
-from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.version import __version__
 
@@ -110,6 +110,7 @@ class Foundation:
         sessions: What the front door remembers of each node; `presence` for readers.
         refusals: Agents that were refused because another machine speaks for their node.
         directory: Nodes and GPUs.
+        placements: Where nodes are, and the policy that goes by it.
         history: What was measured.
         stopping: Set when the shutdown begins: long-lived streams end then.
         leadership: Whether this server may write.
@@ -125,6 +126,7 @@ class Foundation:
     sessions: Sessions
     refusals: RefusalBook
     directory: FleetDirectory
+    placements: Placements
     history: History
     stopping: asyncio.Event
     leadership: Leadership
@@ -151,6 +153,7 @@ class _StorePart:
             print(f"Admin key, shown only now: {made}", flush=True)  # noqa: T201 - meant for stdout
         base.ring.load()
         base.directory.load(base.store.state)
+        base.placements.load(base.store.state)
         restore(
             base.store,
             base.state,
@@ -187,10 +190,10 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     base.board.add_probe("checkpoint", checkpointer.probe)
     side = _verdict_side(base)
     service = _ingest(base, book, meters, side.judging, side.judging.board)
-    doors = _doors(base, service, side.judging.facts)
+    doors = make_doors(base, service, side.judging.facts)
     handlers: dict[RawRoute, RawHandler] = {
         INGEST: IngestHandler(base.ring, service, meters),
-        **stream_handlers(base.ring, side.hub, side.streams, side.policy),
+        **stream_handlers(base.ring, side.hub, side.streams, base.placements),
         REMOTE_WRITE: doors.remote_write,
     }
     web = Web(base.ring, base.store.state, base.clock, base.meters.registry)
@@ -254,6 +257,9 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
     watch = Watch(leadership.holder, leadership.fence(), WriterMeters(meters.registry))
     store = connect_store(place, watch)
     sessions = Sessions(clock, settings.silent_after_s)
+    directory = FleetDirectory(sessions.is_live)
+    mode = settings.mode if "mode" in settings.model_fields_set else None
+    policy = load_policy(settings.policy_file, mode)
     board = HealthBoard(clock)
     board.add_probe("database", lambda: _database_trouble(store))
     return Foundation(
@@ -266,7 +272,8 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
         state=GuardedState(FleetState()),
         sessions=sessions,
         refusals=RefusalBook(clock),
-        directory=FleetDirectory(sessions.is_live),
+        directory=directory,
+        placements=Placements(directory, policy),
         history=make_history(settings, store.history, clock, board, meters.registry),
         stopping=asyncio.Event(),
         leadership=leadership,
@@ -311,24 +318,6 @@ def _ingest(
     )
 
 
-def _doors(base: Foundation, service: IngestService, facts: FleetFacts) -> Doors:
-    doors = Doors(
-        DoorBase(
-            settings=base.settings,
-            state=base.store.state,
-            ring=base.ring,
-            service=service,
-            sessions=base.sessions,
-            directory=base.directory,
-            clock=base.clock,
-            facts=facts,
-            registry=base.meters.registry,
-        )
-    )
-    base.board.add_probe("doors", doors.probe)
-    return doors
-
-
 @dataclass(frozen=True, slots=True)
 class _VerdictSide:
     """What judges and acts.
@@ -339,7 +328,6 @@ class _VerdictSide:
         streams: Readers of incidents and states.
         notifications: Who is told of facts.
         scorer: The learnt score.
-        policy: Rules.
     """
 
     judging: Judging
@@ -347,15 +335,12 @@ class _VerdictSide:
     streams: FactStreams
     notifications: Notifications
     scorer: Scorer
-    policy: PolicyDocument
 
 
 def _verdict_side(base: Foundation) -> _VerdictSide:
-    settings, registry = base.settings, base.meters.registry
-    mode = settings.mode if "mode" in settings.model_fields_set else None
-    policy = load_policy(settings.policy_file, mode)
-    base.ring.follow_pools(lambda node_id: pool_of(policy, node_id).name)
-    places = node_labels(base.directory, policy)
+    settings, registry, placements = base.settings, base.meters.registry, base.placements
+    base.ring.follow_pools(lambda node_id: placements.pool(node_id).name)
+    places = node_labels(placements)
     notifications = make_notifications(settings, base.store.state, base.clock, registry, places)
     stream_meters = StreamMeters(registry)
     hub = FeedHub(stream_meters)
@@ -369,7 +354,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             presences=base.sessions,
             refusals=base.refusals,
             clock=base.clock,
-            policy=policy,
+            placements=placements,
             hub=hub,
             moved=streams.wake,
             risks=scorer,
@@ -386,7 +371,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     base.board.add_note("model", lambda: scorer.trouble or None)
     base.board.add_probe("notifications", notifications.probe)
     base.board.add_note("notifications", notifications.trouble)
-    return _VerdictSide(judging, hub, streams, notifications, scorer, policy)
+    return _VerdictSide(judging, hub, streams, notifications, scorer)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
@@ -399,6 +384,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield decisions_router(state, judging)
     yield exclusions_router(judging.board)
     yield repair_router(base.directory, judging)
+    yield inventory_router(InventoryParts(base.placements, base.directory, state, base.clock))
     sources = ReadSources(
         state=state,
         guarded=base.state,
@@ -406,7 +392,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         board=judging.board,
         facts=judging.facts,
         troubles=judging.troubles,
-        policy=side.policy,
+        placements=base.placements,
         scorer=side.scorer,
         clock=base.clock,
         history=base.history,

@@ -90,6 +90,8 @@ class FleetContext:
         gpus_expected: Expected GPUs by node id, as the server remembers; a node that expects more
             (node_gpus_expected) is believed.
         gpus_expected_set: Nodes whose number an operator set: no other number holds there.
+        gpus_declared: Those of them whose number the inventory has: it goes before what the node's
+            own agent was told.
         shortfalls: What nodes lack by the server's own record, by node id.
         silent_nodes: Nodes not heard of, retired ones among them: nothing is concluded from their
             last readings.
@@ -101,6 +103,7 @@ class FleetContext:
     pools: Mapping[str, str] = field(default_factory=dict)
     gpus_expected: Mapping[str, int] = field(default_factory=dict)
     gpus_expected_set: frozenset[str] = frozenset()
+    gpus_declared: frozenset[str] = frozenset()
     shortfalls: Mapping[str, Shortfall] = field(default_factory=dict)
     silent_nodes: frozenset[str] = frozenset()
     booted_at: Mapping[str, float] = field(default_factory=dict)

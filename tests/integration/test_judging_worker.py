@@ -22,6 +22,7 @@ from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.repository import Arrived, insert_event
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.store.database import Database, connect_store
@@ -115,15 +116,17 @@ class Stage:
         self.hub = Hub(self.registry)
         self.facts = Facts()
         self.guarded = GuardedState(FleetState())
+        directory = FleetDirectory(lambda node: True)
+        policy = parse_policy("[defaults]\ncap = { max_percent = 100 }", Mode.ACT)
         self.judging = Judging(
             JudgingParts(
                 state=self.store.state,
                 guarded=self.guarded,
-                directory=FleetDirectory(lambda node: True),
+                directory=directory,
                 presences=HeardOf(),
                 refusals=RefusalBook(SystemClock()),
                 clock=SystemClock(),
-                policy=parse_policy("[defaults]\ncap = { max_percent = 100 }", Mode.ACT),
+                placements=Placements(directory, policy),
                 hub=self.hub,
                 moved=lambda: None,
                 risks=risks,

@@ -13,7 +13,7 @@ from gpuwarden_cli.session import open_client
 from gpuwarden_cli.why_page import print_why
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.errors import Refused
-from gpuwarden_runtime.records import NodeRecord, Trouble, Why
+from gpuwarden_runtime.records import EntryRecord, NodeRecord, Trouble, Why
 from gpuwarden_wire.acknowledgement import Usable
 
 Entity = Annotated[
@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     """Put the sub-commands into the app."""
     group = typer.Typer(help="The nodes: list them, or take one out of the fleet.")
     group.callback(invoke_without_command=True)(nodes)
+    group.command("add")(add)
     group.command("retire")(retire)
     app.add_typer(group, name="nodes")
     app.command()(why)
@@ -53,6 +54,22 @@ def nodes(
     if len(versions) > 1:
         told = ", ".join(f"{count} x {version}" for version, count in sorted(versions.items()))
         print(f"\nAgents of different versions: {told}")
+
+
+def add(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="Name, as its agent or remote write will say it.")],
+    reason: Annotated[str, typer.Option(help="Why, for the record.")],
+    rack: Annotated[str, typer.Option(help="Where it stands.")] = "",
+    leaf: Annotated[str, typer.Option(help="Switch that it hangs on.")] = "",
+    pool: Annotated[str, typer.Option(help="What it is used for.")] = "",
+    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs that it should have.")] = None,
+) -> None:
+    """Make a node known before it is heard of: it is listed, and silent until it speaks."""
+    entry = EntryRecord(node_id=node, rack=rack, leaf=leaf, pool=pool, gpus_expected=gpus)
+    with open_client(context) as client:
+        client.add_node(entry, reason)
+    print(f"{node} is known; it is silent until its agent, or remote write, sends")
 
 
 def retire(

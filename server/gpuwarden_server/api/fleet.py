@@ -15,7 +15,6 @@ from gpuwarden_server.api.meters import agent_versions
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_verdict.entities import Contact, EntityState
 from gpuwarden_verdict.exclusions import Exclusion
-from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
 
@@ -76,7 +75,7 @@ def fleet_router(sources: ReadSources) -> APIRouter:
         members = frozenset(node_ids)
         gpus = sum(gpu.present and gpu.node_id in members for gpu in sources.directory.gpus())
         feed = sources.board.published()
-        modes = dict.fromkeys(pool.mode.value for pool in reversed(sources.policy.pools))
+        modes = dict.fromkeys(pool.mode.value for pool in reversed(sources.placements.policy.pools))
         return FleetView(
             nodes=len(node_ids),
             gpus=gpus,
@@ -86,7 +85,7 @@ def fleet_router(sources: ReadSources) -> APIRouter:
             unusable_nodes=len({exclusion.node_id for exclusion in feed.exclusions}),
             open_incidents=sources.board.open_incidents(),
             mode=", ".join(modes),
-            pools=dict(Counter(pool_of(sources.policy, node_id).name for node_id in node_ids)),
+            pools=dict(Counter(sources.placements.pool(node_id).name for node_id in node_ids)),
             feed_id=feed.head.feed_id,
             epoch=feed.head.epoch,
             excluded=feed.head.count,
@@ -94,15 +93,15 @@ def fleet_router(sources: ReadSources) -> APIRouter:
             would_exclude=len(feed.would_exclude),
             version=__version__,
             agent_versions=agent_versions(sources),
-            policy_version=sources.policy.version,
+            policy_version=sources.placements.policy.version,
             model=ModelView(version=sources.scorer.version, trouble=sources.scorer.trouble),
             caller=CallerView(name=caller.name, role=caller.role.value),
         )
 
     @router.get("/policy", summary="The rules in force")
     def read_policy() -> PolicyView:
-        pools = [msgspec.to_builtins(pool) for pool in sources.policy.pools]
-        return PolicyView(version=sources.policy.version, pools=pools)
+        pools = [msgspec.to_builtins(pool) for pool in sources.placements.policy.pools]
+        return PolicyView(version=sources.placements.policy.version, pools=pools)
 
     return router
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -19,7 +19,6 @@ from gpuwarden_server.core.pages import (
 )
 from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
 from gpuwarden_verdict.entities import Contact, EntityRef
-from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind
 
@@ -48,7 +47,11 @@ class NodeView(BaseModel):
     """One node."""
 
     node_id: str
-    pool: str
+    pool: str = Field(description="the policy's pool")
+    rack: str = Field(description="of the inventory, as leaf, mounts and labels; empty: not said")
+    leaf: str
+    mounts: list[str]
+    labels: dict[str, str] = Field(description="pool: the inventory's", examples=[{"zone": "b"}])
     state: str
     usable: Usable
     agent_version: str
@@ -117,9 +120,18 @@ def nodes_router(sources: ReadSources) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["fleet"])
 
     @router.get("/nodes", summary="Nodes by name")
-    def list_nodes(cursor: CursorQuery = None, limit: _Limit = 100) -> NodePage:
+    def list_nodes(
+        pool: Annotated[str | None, Query(description="of the policy")] = None,
+        rack: Annotated[str | None, Query(description="of the inventory, as leaf")] = None,
+        leaf: str | None = None,
+        cursor: CursorQuery = None,
+        limit: _Limit = 100,
+    ) -> NodePage:
         after = decode_cursor(cursor)
-        nodes = [n for n in sources.directory.nodes() if after is None or n.node_id > after.id]
+        known = (n for n in sources.directory.nodes() if after is None or n.node_id > after.id)
+        wanted = {"rack": rack, "leaf": leaf}
+        asked = {name: value for name, value in wanted.items() if value is not None}
+        nodes = [node for node in known if _is_at(sources, node.node_id, pool, asked)]
         page = nodes[:limit]
         return NodePage(
             items=[node_view(sources, node) for node in page],
@@ -147,6 +159,14 @@ def nodes_router(sources: ReadSources) -> APIRouter:
     return router
 
 
+def _is_at(sources: ReadSources, node_id: str, pool: str | None, asked: Mapping[str, str]) -> bool:
+    """Whether a node is of a pool and place; nothing asked: any is."""
+    if pool is not None and sources.placements.pool(node_id).name != pool:
+        return False
+    words = sources.placements.words(node_id) if asked else {}
+    return all(words.get(name, "") == value for name, value in asked.items())
+
+
 def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
     """The JSON form of a node."""
     contact = sources.facts.contact_of(node.node_id)
@@ -157,9 +177,14 @@ def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:
     presence = sources.facts.presence(node.node_id)
     own = sources.board.standing(EntityRef(EntityKind.NODE, node.node_id, node.node_id))
     of_gpus = [sources.board.gpu_standing(gpu) for gpu in records]
+    place = sources.placements.placement(node.node_id)
     return NodeView(
         node_id=node.node_id,
-        pool=pool_of(sources.policy, node.node_id).name,
+        pool=sources.placements.pool(node.node_id).name,
+        rack=place.entry.rack,
+        leaf=place.entry.leaf,
+        mounts=list(place.entry.mounts),
+        labels={key: word for key, word in place.words.items() if key not in ("rack", "leaf")},
         state=verdict.node.state,
         usable=verdict.node.usable,
         agent_version=node.agent_version,

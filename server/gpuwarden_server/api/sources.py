@@ -10,12 +10,12 @@ from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
 from gpuwarden_server.history.feature import History
 from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.store.database import Database
-from gpuwarden_verdict.policy.document import PolicyDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ReadSources:
         board: Standings and verdicts.
         facts: Who is heard of.
         troubles: Agents' own trouble.
-        policy: Rules.
+        placements: Rules, and where nodes are.
         scorer: The learnt score.
         clock: Time.
         history: What was measured.
@@ -41,7 +41,7 @@ class ReadSources:
     board: VerdictBoard
     facts: FleetFacts
     troubles: TroubleBook
-    policy: PolicyDocument
+    placements: Placements
     scorer: Scorer
     clock: Clock
     history: History

@@ -17,7 +17,6 @@ from gpuwarden_server.incidents.schemas import IncidentView, incident_view
 from gpuwarden_server.judging.repository import read_state_moves
 from gpuwarden_server.judging.snapshot import risk_form
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind
@@ -116,7 +115,7 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
     # What is live is told as the judge holds it: evidence may be newer there than on disk.
     live = {incident.id: incident for incident in standing.incidents}
     risk = _risk(sources, ref)
-    gate = sources.scorer.gate(risk, pool_of(sources.policy, ref.node_id))
+    gate = sources.scorer.gate(risk, sources.placements.pool(ref.node_id))
     return WhyView(
         entity=ref.key,
         entity_kind=ref.kind.value,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.core.health import HealthBoard
+from gpuwarden_server.core.meters import Meters
 from gpuwarden_server.doors.endpoints import RemoteWriteHandler
 from gpuwarden_server.doors.meters import DoorMeters
 from gpuwarden_server.doors.remote_write import DoorParts, RemoteWriteDoor
@@ -20,25 +21,59 @@ from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.service import IngestService
 from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.judging.facts import FleetFacts
-from gpuwarden_server.store.database import Database
+from gpuwarden_server.store.database import Store
 
 LOOK_ROUND_S = 0.25
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DoorBase:
-    """What the doors are built on."""
+class Base(Protocol):
+    """What the doors are built on, as the app has it."""
 
-    settings: Settings
-    state: Database
-    ring: KeyRing
-    service: IngestService
-    sessions: Sessions
-    directory: FleetDirectory
-    clock: Clock
-    facts: FleetFacts
-    registry: CollectorRegistry
+    @property
+    def settings(self) -> Settings:
+        """The operator's."""
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+
+    @property
+    def ring(self) -> KeyRing:
+        """Valid keys."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """Who speaks for which node."""
+
+    @property
+    def directory(self) -> FleetDirectory:
+        """Nodes and GPUs."""
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+
+    @property
+    def meters(self) -> Meters:
+        """The server's own metrics."""
+
+    @property
+    def board(self) -> HealthBoard:
+        """Probes of /readyz."""
+
+
+def make_doors(base: Base, service: IngestService, facts: FleetFacts) -> Doors:
+    """The doors, which /readyz watches.
+
+    Args:
+        base: What they are built on.
+        service: Takes batches and events.
+        facts: Who is retired.
+    """
+    doors = Doors(base, service, facts)
+    base.board.add_probe("doors", doors.probe)
+    return doors
 
 
 class Doors:
@@ -49,14 +84,14 @@ class Doors:
         router: Routes of alerts and events.
     """
 
-    def __init__(self, base: DoorBase) -> None:
+    def __init__(self, base: Base, service: IngestService, facts: FleetFacts) -> None:
         settings = base.settings
-        meters = DoorMeters(base.registry)
+        meters = DoorMeters(base.meters.registry)
         self.router = outside_router(
             OutsideParts(
-                service=base.service,
+                service=service,
                 directory=base.directory,
-                facts=base.facts,
+                facts=facts,
                 clock=base.clock,
                 meters=meters,
                 node_labels=settings.node_label_names,
@@ -65,8 +100,8 @@ class Doors:
         )
         self._door = RemoteWriteDoor(
             DoorParts(
-                database=base.state,
-                service=base.service,
+                database=base.store.state,
+                service=service,
                 sessions=base.sessions,
                 directory=base.directory,
                 clock=base.clock,

@@ -64,6 +64,7 @@ class FleetFacts:
         self._patience = patience
         self._retired: Callable[[], frozenset[str]] = frozenset
         self._repaired_at: Callable[[], Mapping[str, float]] = dict
+        self._declared: Callable[[], Mapping[str, int]] = dict
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
 
@@ -78,6 +79,10 @@ class FleetFacts:
     def follow_repairs(self, repaired_at: Callable[[], Mapping[str, float]]) -> None:
         """Ask there from now on when a GPU's repair ended, epoch seconds by uuid."""
         self._repaired_at = repaired_at
+
+    def follow_declared(self, declared: Callable[[], Mapping[str, int]]) -> None:
+        """Ask there from now on how many GPUs the inventory expects, by node."""
+        self._declared = declared
 
     def contact_of(self, node_id: str) -> Contact:
         """Whether a node is heard of.
@@ -121,13 +126,17 @@ class FleetFacts:
         """What a sweep may know; `pools` by node id."""
         nodes = self._directory.nodes()
         short = self._directory.short_nodes()
+        declared = self._declared()
         return FleetContext(
             models={gpu.gpu_uuid: gpu.model for gpu in self._directory.all_gpus()},
             pools=pools,
             gpus_expected={
-                node.node_id: node.gpus_expected for node in nodes if node.gpus_expected is not None
+                **{n.node_id: n.gpus_expected for n in nodes if n.gpus_expected is not None},
+                **declared,
             },
-            gpus_expected_set=frozenset(n.node_id for n in nodes if n.gpus_expected_set),
+            gpus_expected_set=frozenset(n.node_id for n in nodes if n.gpus_expected_set)
+            | declared.keys(),
+            gpus_declared=frozenset(declared),
             shortfalls={n.node_id: self._lacks(n) for n in nodes if n.node_id in short},
             silent_nodes=self.silent_nodes() | self._retired(),
             booted_at=dict(self._booted_at),
@@ -139,6 +148,8 @@ class FleetFacts:
         node = self._directory.node(node_id)
         if node is None:
             return None
+        if (declared := self._declared().get(node_id)) is not None:
+            return declared
         present = sum(gpu.present for gpu in self._directory.gpus_of(node_id))
         return expected_of(node, present, self._lacks(node))
 

@@ -18,6 +18,7 @@ from gpuwarden_server.ingest.clocks import booted_at
 from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import Book
 from gpuwarden_server.judging.commands import JudgeDesk
@@ -38,7 +39,7 @@ from gpuwarden_server.store.database import Database
 from gpuwarden_server.streams.hub import REPLAY_FRAMES
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
-from gpuwarden_verdict.policy.document import Decision, PolicyDocument
+from gpuwarden_verdict.policy.document import Decision
 
 NOT_STARTED = "the judge has not started"
 
@@ -54,7 +55,7 @@ class JudgingParts:
         presences: Who was heard of.
         refusals: Who was refused beside them.
         clock: Time.
-        policy: Rules.
+        placements: Rules, and where nodes are.
         hub: Readers of the feed.
         moved: Told after each commit of moves of incidents and states.
         risks: The learnt score.
@@ -71,7 +72,7 @@ class JudgingParts:
     presences: Presences
     refusals: RefusalBook
     clock: Clock
-    policy: PolicyDocument
+    placements: Placements
     hub: FeedHub
     moved: Callable[[], None]
     risks: RiskSource
@@ -94,6 +95,7 @@ class Judging:
     def __init__(self, parts: JudgingParts) -> None:
         self._parts = parts
         self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.patience)
+        self.facts.follow_declared(parts.placements.expected)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
         self.troubles = TroubleBook(parts.refusals)
         self._meters = JudgeMeters(parts.registry)
@@ -109,7 +111,7 @@ class Judging:
         book = await asyncio.wrap_future(writer.submit(lambda writes: Book(writes, now)))
         self.facts.follow_retired(lambda: book.retired)
         self.facts.follow_repairs(lambda: book.repaired_at)
-        pools = PoolBook(parts.policy, book, self.facts.census)
+        pools = PoolBook(parts.placements, book, self.facts.census)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
         with parts.state.read() as connection:
             self._recall(connection, book, desk)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.book import Book
-from gpuwarden_verdict.policy.document import DecisionMove, PolicyDocument, PoolPolicy
+from gpuwarden_verdict.policy.document import DecisionMove, PoolPolicy
 from gpuwarden_verdict.policy.evaluate import PoolLoad, load_after, pool_loads
-from gpuwarden_verdict.policy.parse import pool_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,17 @@ class Census:
 class PoolBook:
     """Pools by node and their loads; used in the judge's thread."""
 
-    def __init__(self, policy: PolicyDocument, book: Book, census: Callable[[], Census]) -> None:
+    def __init__(self, placements: Placements, book: Book, census: Callable[[], Census]) -> None:
         """Make one.
 
         Args:
-            policy: Rules.
+            placements: Rules, and where nodes are.
             book: Decisions in force.
             census: Who counts now; asked only when a load is wanted after `recount`.
         """
-        self.policy = policy
+        self.policy = placements.policy
+        self._placements = placements
+        self._version = placements.version
         self._book = book
         self._census = census
         self._pools: dict[str, PoolPolicy] = {}
@@ -43,9 +45,12 @@ class PoolBook:
 
     def pool(self, node_id: str) -> PoolPolicy:
         """The pool of a node."""
+        if self._version != self._placements.version:  # nodes are elsewhere than before
+            self._version, self._loads = self._placements.version, None
+            self._pools.clear()
         pool = self._pools.get(node_id)
         if pool is None:
-            pool = self._pools[node_id] = pool_of(self.policy, node_id)
+            pool = self._pools[node_id] = self._placements.pool(node_id)
         return pool
 
     def pool_names(self, node_ids: Iterable[str]) -> Mapping[str, str]:
@@ -71,6 +76,12 @@ class PoolBook:
     def _counted(self) -> dict[str, PoolLoad]:
         if self._loads is None:
             now = self._census()
-            counted = pool_loads(self.policy, self._book.decisions(), now.gpu_nodes, now.silent)
+            counted = pool_loads(
+                self.policy,
+                self._book.decisions(),
+                now.gpu_nodes,
+                now.silent,
+                lambda node_id: self.pool(node_id).name,
+            )
             self._loads = dict(counted)
         return self._loads

@@ -18,14 +18,13 @@ from gpuwarden_server.front import (
     RawRoute,
 )
 from gpuwarden_server.incidents.stream import IncidentRows
+from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.repository import newest_state_move, state_moves_after
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.streams.feature import FactStreams
 from gpuwarden_server.streams.handler import StreamHandler
 from gpuwarden_server.streams.meters import StreamMeters
 from gpuwarden_server.streams.tail import Row, RowSource
-from gpuwarden_verdict.policy.document import PolicyDocument
-from gpuwarden_verdict.policy.parse import pool_of
 
 INCIDENTS, STATES = "incidents", "states"
 
@@ -57,12 +56,12 @@ def make_streams(state: Database, meters: StreamMeters, stopping: asyncio.Event)
 
 
 def stream_handlers(
-    ring: KeyRing, exclusions: FeedHub, facts: FactStreams, policy: PolicyDocument
+    ring: KeyRing, exclusions: FeedHub, facts: FactStreams, placements: Placements
 ) -> Mapping[RawRoute, RawHandler]:
     """The raw handlers of all streams."""
 
     def pool_name(node_id: str) -> str:
-        return pool_of(policy, node_id).name
+        return placements.pool(node_id).name
 
     narrowed = {INCIDENT_STREAM: INCIDENTS, STATE_STREAM: STATES}
     handlers: dict[RawRoute, RawHandler] = {

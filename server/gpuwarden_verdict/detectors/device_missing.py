@@ -219,7 +219,8 @@ def _expected(state: FleetReading, view: KindView, fleet: FleetContext) -> AnyAr
     told = np.full(len(view), np.nan)
     told[rows[known]] = np.array([fleet.gpus_expected[key] for key in keys])[known]
     is_set = of_nodes(state, view, fleet.gpus_expected_set)
-    return np.where(is_set & ~np.isnan(expected), expected, np.fmax(expected, told))
+    wanted = np.where(is_set & ~np.isnan(expected), expected, np.fmax(expected, told))
+    return np.where(of_nodes(state, view, fleet.gpus_declared), told, wanted)
 
 
 def _complete(state: FleetReading, view: KindView, fleet: FleetContext) -> Bool:

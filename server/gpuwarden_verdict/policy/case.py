@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -145,6 +145,7 @@ def pool_loads(
     decisions: Iterable[Decision],
     gpu_nodes: Iterable[str],
     silent_nodes: frozenset[str],
+    pool_name: Callable[[str], str] | None = None,
 ) -> Mapping[str, PoolLoad]:
     """Load by pool name.
 
@@ -154,10 +155,12 @@ def pool_loads(
         gpu_nodes: Nodes that have GPUs and belong to the fleet; others never count, excluded or
             silent.
         silent_nodes: Nodes not heard of; many of them open the breaker.
+        pool_name: Pool of a node, where labels count; None: by its name alone.
     """
+    name_of = pool_name or (lambda node: pool_of(document, node).name)
     members: dict[str, set[str]] = {pool.name: set() for pool in document.pools}
     for node in gpu_nodes:
-        members[pool_of(document, node).name].add(node)
+        members[name_of(node)].add(node)
     out = {decision.entity.node_id for decision in decisions if _counts(decision)}
     return {
         name: PoolLoad(len(nodes), frozenset(out & nodes), _breaker(nodes, silent_nodes))

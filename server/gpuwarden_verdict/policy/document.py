@@ -36,6 +36,8 @@ class PoolPolicy:
     Attributes:
         name: Pool name.
         nodes: Shell-style patterns of node ids; the first pool that matches a node has it.
+        labels: Shell-style patterns by label of the inventory: a node that has all of them is of
+            the pool too, whatever its name.
         mode: observe, advise or act.
         cap: Limit of exclusions in force.
         exclude_confidence: Least confidence for the exclude rung, 0..1.
@@ -54,6 +56,7 @@ class PoolPolicy:
     dwell_s: float
     exclusion_ttl_s: float
     score_may_exclude: bool
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

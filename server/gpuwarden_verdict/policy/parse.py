@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument, PoolPolicy
@@ -74,10 +75,24 @@ def override_mode(document: PolicyDocument, mode: Mode) -> PolicyDocument:
     return PolicyDocument(_version(pools), pools)
 
 
-def pool_of(document: PolicyDocument, node_id: str) -> PoolPolicy:
-    """The first pool with a pattern that matches; always one, since the last matches all."""
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+def pool_of(
+    document: PolicyDocument, node_id: str, labels: Mapping[str, str] = _NO_LABELS
+) -> PoolPolicy:
+    """The first pool that has the node; always one, since the last has all.
+
+    Args:
+        document: Rules.
+        node_id: The node.
+        labels: What the inventory calls it: rack, leaf, pool and further words.
+    """
     for pool in document.pools:
-        if any(fnmatchcase(node_id, pattern) for pattern in pool.nodes):
+        if any(fnmatchcase(node_id, pattern) for pattern in pool.nodes) or (
+            pool.labels
+            and all(fnmatchcase(labels.get(name, ""), value) for name, value in pool.labels)
+        ):
             return pool
     return document.pools[-1]
 
@@ -101,13 +116,17 @@ def _named_pools(tree: object, defaults: PoolPolicy) -> list[PoolPolicy]:
 
 
 def _named_pool(where: str, entry: Mapping[str, Any], defaults: PoolPolicy) -> PoolPolicy:
-    for key in ("name", "nodes"):
-        if key not in entry:
-            raise PolicyError(f"{where}.{key}", None, "every pool needs a name and nodes")
-    rest = {key: value for key, value in entry.items() if key not in ("name", "nodes")}
+    if "name" not in entry:
+        raise PolicyError(f"{where}.name", None, "every pool needs a name")
+    if not entry.keys() & {"nodes", "labels"}:
+        raise PolicyError(f"{where}.nodes", None, "every pool needs nodes, or labels")
+    own = ("name", "nodes", "labels")
+    rest = {key: value for key, value in entry.items() if key not in own}
     pool = _pool(where, rest, defaults)
     name = _text(f"{where}.name", entry["name"])
-    return replace(pool, name=name, nodes=_patterns(f"{where}.nodes", entry["nodes"]))
+    nodes = _patterns(f"{where}.nodes", entry["nodes"]) if "nodes" in entry else ()
+    labels = _labels(f"{where}.labels", entry["labels"]) if "labels" in entry else ()
+    return replace(pool, name=name, nodes=nodes, labels=labels)
 
 
 def _pool(where: str, entry: Mapping[str, Any], base: PoolPolicy) -> PoolPolicy:
@@ -140,6 +159,13 @@ def _patterns(where: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise PolicyError(where, value, 'write patterns of node ids, such as ["gpu-*"]')
     return tuple(_text(where, pattern) for pattern in value)
+
+
+def _labels(where: str, value: object) -> tuple[tuple[str, str], ...]:
+    table = _table(where, value)
+    if not table:
+        raise PolicyError(where, value, 'write labels of the inventory, such as { pool = "train" }')
+    return tuple((name, _text(f"{where}.{name}", one)) for name, one in sorted(table.items()))
 
 
 def _mode(where: str, value: object) -> Mode:

@@ -104,3 +104,29 @@ def test_a_mistake_is_named_with_its_key_and_its_mend(text: str, key: str) -> No
     assert caught.value.key == key
     assert caught.value.mend
     assert key in str(caught.value)
+
+
+def test_a_pool_may_go_by_labels_of_the_inventory() -> None:
+    document = parse_policy(
+        '[[pools]]\nname = "train"\nlabels = { pool = "train-*", rack = "r1" }\n'
+        '[[pools]]\nname = "both"\nnodes = ["gpu-*"]\nlabels = { pool = "spare" }\n'
+    )
+    assert pool_of(document, "x", {"pool": "train-a", "rack": "r1"}).name == "train"
+    assert pool_of(document, "x", {"pool": "train-a", "rack": "r2"}).name == "default"
+    assert pool_of(document, "x", {"pool": "train-a"}).name == "default"
+    assert pool_of(document, "gpu-1").name == "both"
+    assert pool_of(document, "x", {"pool": "spare"}).name == "both"
+
+
+@pytest.mark.parametrize(
+    ("pool", "key"),
+    [
+        ('name = "a"', "pools[0].nodes"),
+        ('name = "a"\nlabels = {}', "pools[0].labels"),
+        ('name = "a"\nlabels = { rack = 1 }', "pools[0].labels.rack"),
+    ],
+)
+def test_labels_that_say_nothing_are_refused(pool: str, key: str) -> None:
+    with pytest.raises(PolicyError) as error:
+        parse_policy(f"[[pools]]\n{pool}")
+    assert error.value.key == key
