@@ -21,7 +21,11 @@ POLL_S = 1.0
 _READS = frozenset({"GET", "HEAD"})
 # Answered from rows: as true on stand-by as on the leader.
 _ASKED = ("POST", "/v1/verdicts")  # a read whose question is too long for a URL
-_ROWS = ("/v1/incidents", "/v1/decisions", "/v1/events", "/v1/keys", "/v1/audit", "/v1/policy")
+_ROWS = (
+    *("/v1/incidents", "/v1/decisions", "/v1/events", "/v1/keys", "/v1/audit", "/v1/policy"),
+    "/v1/enrolment-tokens",
+)
+_STREAM = "/stream"  # fed by a part that runs with the leader only
 _log = structlog.get_logger(__name__)
 
 
@@ -114,7 +118,8 @@ class Succession:
         if not path.startswith("/v1/") or why is None:
             return None
         is_read = method in _READS or (method, path) == _ASKED
-        if is_read and (self._serves or path.startswith(_ROWS)):
+        is_rows = path.startswith(_ROWS) and not path.endswith(_STREAM)
+        if is_read and (self._serves or is_rows):
             return None
         if self._serves and self.lapse() is not None:
             mend = "Look at PostgreSQL; /readyz says when the database works again."

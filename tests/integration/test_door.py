@@ -223,7 +223,7 @@ def test_no_secret_is_in_any_log_or_answer(tmp_path: Path) -> None:
         node.events(xid_event(79, "0000:10:00.0"))
         answers += [node.post_body(b"no batch").text]
         node.close()
-        wait_until(lambda: admin.get("/v1/exclusions").json()["count"] == 1, "an exclusion", 20.0)
+        wait_until(lambda: admin.get("/v1/exclusions").json()["count"] == 1, "an exclusion", 60.0)
         wanted = ("keys", "enrolment-tokens", "audit", "events", "nodes", "fleet", "incidents")
         answers += [admin.get(f"/v1/{path}?limit=1000").text for path in wanted]
         answers += [admin.get(path).text for path in ("/metrics", "/openapi.json", "/readyz")]

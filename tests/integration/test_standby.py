@@ -186,6 +186,8 @@ def _check_stand_by(pair: Pair, leader: Running, other: Running) -> None:
     refused = [
         other.admin.get("/v1/exclusions"),
         other.admin.get("/v1/exclusions/stream"),
+        other.admin.get("/v1/incidents/stream"),
+        other.admin.get("/v1/states/stream"),
         other.admin.get("/v1/verdicts", params={"node": "n1"}),
         other.admin.post("/v1/keys", json={"role": "reader"}),
         other.admin.post("/v1/ingest", content=b""),
