@@ -25,7 +25,7 @@ _log = get_logger("maintenance")
 LONGEST_S = 86_400.0
 _SOURCE = "maintenance"
 _LOOK_EVERY_S = 0.2
-_HEALTH_EVERY_S = 2.0
+_HEALTH_EVERY_S = 5.0
 
 
 class OrderUnusable(Exception):
@@ -87,6 +87,7 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         self._order = folder / "maintenance.json"
+        self._order_name = str(self._order)
         self._note = folder / "agent.json"
 
     def order(self, boot_id: str) -> Order | None:
@@ -96,8 +97,8 @@ class RunFolder:
             OrderUnusable: It cannot be read, or others could have written it.
         """
         try:
+            facts = os.stat(self._order_name)  # noqa: PTH116 - all the time; Path costs thrice
             text = self._order.read_bytes()
-            facts = self._order.stat()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -199,7 +200,8 @@ class MaintenanceKeeper:
         self._health_at = 0.0
         self._known = Health()
         self._order: Order | None = None
-        self._said: AgentNote | None = None
+        self._said: tuple[bool, tuple[str, ...], Health] | None = None
+        self._started_ticks = started_ticks(os.getpid()) or 0
 
     def look(self) -> None:
         """Begin or end maintenance where the order came or went, and say how far it is."""
@@ -244,17 +246,20 @@ class MaintenanceKeeper:
         held = tuple(self._users.held()) if self._order is not None else ()
         if (now := self._monotonic()) >= self._health_at:
             self._health_at, self._known = now + _HEALTH_EVERY_S, self._health()
-        note = AgentNote(
-            pid=os.getpid(),
-            started_ticks=started_ticks(os.getpid()) or 0,
-            released=self._order is not None and not held,
-            held=held,
-            troubles=self._known.troubles,
-            driver=self._known.driver,
+        said = (self._order is not None, held, self._known)
+        if said == self._said:
+            return
+        self._said = said
+        self._folder.say(
+            AgentNote(
+                pid=os.getpid(),
+                started_ticks=self._started_ticks,
+                released=self._order is not None and not held,
+                held=held,
+                troubles=self._known.troubles,
+                driver=self._known.driver,
+            )
         )
-        if note != self._said:
-            self._said = note
-            self._folder.say(note)
 
 
 def uptime_s() -> float:

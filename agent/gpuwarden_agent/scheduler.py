@@ -16,6 +16,7 @@ from gpuwarden_agent.collectors.contract import (
     Harvest,
     Lingering,
     Notice,
+    Wakeable,
 )
 from gpuwarden_agent.conditions import ConditionBoard
 from gpuwarden_agent.harvest_check import sound
@@ -24,7 +25,9 @@ from gpuwarden_agent.threads import tell_kernel_my_name
 
 _log = get_logger("scheduler")
 
-_SUPERVISE_EVERY_S = 1.0
+_SUPERVISE_EVERY_S = 2.0
+"""Deadlines are of seconds, and each round wakes a thread for next to nothing."""
+
 _FOLLOWER_FIRST_PAUSE_S = 1.0
 _FOLLOWER_LONGEST_PAUSE_S = 60.0
 _FOLLOWER_FINE_AFTER_S = 1.0
@@ -273,6 +276,8 @@ class FollowerLoop:
     def stop(self) -> None:
         """Ask the follower to end."""
         self._stop.set()
+        if isinstance(self.follower, Wakeable):
+            self.follower.wake()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for it; False where it does not end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -27,21 +28,26 @@ class Column(msgspec.Struct, frozen=True, array_like=True, gc=False):
     unit: str
 
 
-class Schema(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Schema(msgspec.Struct, frozen=True, array_like=True, gc=False, dict=True):
     """Ordered columns of one kind of entity: all f32 columns first, then all counters."""
 
     entity_kind: EntityKind
     columns: tuple[Column, ...]
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """First 16 hex digits of SHA-256 over the canonical JSON form; names the schema."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
-    @property
+    @cached_property
     def f32_count(self) -> int:
         """Number of f32 columns; they precede the counters."""
         return sum(column.storage is Storage.F32 for column in self.columns)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
 
 
 def schema_for(entity_kind: EntityKind, names: Sequence[str]) -> Schema:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import repeat
 
 from gpuwarden_wire.batches import Table, pack_table
 from gpuwarden_wire.metrics import EntityKind, MetricKind, Storage
@@ -45,10 +46,14 @@ class TableMaker:
         """
         made = []
         for kind, entities in rows.items():
-            alone = {key: row for key, row in entities.items() if (kind, key) not in shared}
+            alone = entities
+            if shared:
+                alone = {key: row for key, row in entities.items() if (kind, key) not in shared}
             schema = self._schema(collector, kind, alone.values())
             if schema is not None and alone:
                 made.append(_packed(schema, observed_at, alone))
+            if not shared:
+                continue
             beside = {key: row for key, row in entities.items() if (kind, key) in shared}
             made += [_packed(one, observed_at, part) for one, part in _exactly(kind, beside)]
         return made
@@ -61,8 +66,8 @@ class TableMaker:
         fresh = {
             name
             for row in rows
-            for name, one in row.items()
-            if name not in known and not isinstance(one, NotSupported)
+            for name in row.keys() - known
+            if not isinstance(row[name], NotSupported)
         }
         if fresh:
             known |= fresh
@@ -117,4 +122,4 @@ def _column(name: str) -> Column:
 
 
 def _ordered(row: Mapping[str, Reading], schema: Schema) -> list[Reading]:
-    return [row.get(column.name, _ABSENT) for column in schema.columns]
+    return list(map(row.get, schema.names, repeat(_ABSENT)))

@@ -59,6 +59,7 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        self.follower.wake()
         self._thread.join(5)
         assert not self._thread.is_alive()
 

@@ -18,6 +18,7 @@ from gpuwarden_agent.cli import ExitCode, main
 from gpuwarden_agent.config import PREFIX, setting_docs
 from gpuwarden_agent.logs import configure_logs
 from gpuwarden_agent.sources.kmsg import KmsgDevice, KmsgReader
+from gpuwarden_agent.sources.wakeup import Wakeup
 from gpuwarden_wire.events import Backlog
 from gpuwarden_wire.version import __version__
 from tests.builders.agent import XID_79
@@ -216,7 +217,7 @@ def test_the_command_does_not_load_what_it_does_not_need() -> None:
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="may not read /dev/kmsg here")
 def test_the_real_kernel_ring_is_read() -> None:
-    reader = KmsgReader(KmsgDevice(Path("/dev/kmsg")), "boot", None)
+    reader = KmsgReader(KmsgDevice(Path("/dev/kmsg"), Wakeup()), "boot", None)
     try:
         lines = reader.read(0.1)
     finally:

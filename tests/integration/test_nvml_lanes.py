@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pynvml
 import pytest
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calls import Caller, Lane
+from gpuwarden_agent.sources.nvml_answers import AnswerReader
+from gpuwarden_agent.sources.nvml_calls import Caller, Gpu, Lane
 from gpuwarden_agent.sources.nvml_child import load_library
-from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot
+from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot, Step
 from gpuwarden_agent.sources.nvml_frames import GpuAnswer
 from gpuwarden_agent.sources.nvml_roster import Roster
 from tests.builders import nvml
@@ -29,6 +30,10 @@ class CountingRecorder(FlightRecorder):
         super().__init__(mmap.mmap(-1, FLIGHT_BYTES), Slot.POLL)
         self.calls: Counter[str] = Counter()
 
+    def run(self, steps: Sequence[Step]) -> bool:
+        self.calls.update(step.call for step in steps)
+        return super().run(steps)
+
     def begin(self, call: str, gpu_uuid: str = "", patience_s: float = 0.0) -> None:
         self.calls[call] += 1
         super().begin(call, gpu_uuid, patience_s)
@@ -39,13 +44,19 @@ class Rig:
         self.scenario = scenario
         self.recorder = CountingRecorder()
         self.now = 1000.0
+        self.answers = AnswerReader()
         self.roster = Roster(Caller(self.recorder), clock=lambda: self.now)
 
     def read(self, after_s: float = 5.0) -> GpuAnswer:
         """The first GPU's answer."""
         self.now += after_s
         self.recorder.calls.clear()
-        return self.roster.read(1, self.scenario.node.driver).gpus[0]
+        return self.answers.read(self.roster.read(1, self.scenario.node.driver)).gpus[0]
+
+    @property
+    def gpu(self) -> Gpu:
+        """The first GPU as the child knows it."""
+        return next(iter(self.roster.gpus.values()))
 
     def change(self, **numbers: float) -> None:
         def edit(node: NodeScenario) -> None:
@@ -173,3 +184,90 @@ def test_an_sram_beyond_its_threshold_is_told_with_the_place(start: Start) -> No
     values = start(scenario).read().values
     assert values["gpu_sram_threshold_exceeded"] == 1.0
     assert values["gpu_sram_l2_uncorrected_aggregate_total"] == 12.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        nvml.a100_node,
+        nvml.h100_node,
+        nvml.b200_node,
+        nvml.gb200_node,
+        nvml.l40s_node,
+        nvml.mig_node,
+    ],
+)
+def test_prepared_calls_bring_the_same_as_pynvml(
+    start: Start, make: Callable[[int], NodeScenario]
+) -> None:
+    rig = start(make(1))
+    first, second = rig.read(), rig.read()
+    assert rig.gpu.plan is not None
+    assert second.values == first.values
+    assert second.missing == first.missing
+
+
+def test_a_plan_follows_the_numbers(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    rig.read()
+    rig.read()
+    plan = rig.gpu.plan
+    rig.change(temperature=71, energy_mj=2**40, ecc_uncorrected_volatile=3, field_230=2)
+    values = rig.read().values
+    assert rig.gpu.plan is plan
+    assert values["gpu_temperature_celsius"] == 71.0
+    assert values["gpu_energy_joules_total"] == 2**40 / 1e3
+    assert values["gpu_ecc_uncorrected_volatile_total"] == 3.0
+    assert values["gpu_recovery_action"] == 2.0
+
+
+def test_links_that_go_down_are_counted_and_keep_their_errors(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    rig.change(link_replays=5)
+    rig.read()
+    rig.read()
+    rig.scenario.change(lambda n: n.gpu(0).links_down.update({0, 1}))
+    for _ in range(3):
+        values = rig.read().values
+        assert (values["gpu_nvlinks_active"], values["gpu_nvlinks_inactive"]) == (16.0, 2.0)
+        assert values["gpu_nvlink_dl_replays_total"] == 5.0 * 18
+        assert rig.gpu.plan is not None
+
+
+def test_what_a_call_of_the_plan_refuses_is_told_and_the_rest_goes_on(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    before = rig.read().values
+    rule = "fail nvmlDeviceGetPowerUsage 999"
+    rig.scenario.change(lambda n: n.gpu(0).rules.append(rule))
+    for _ in range(2):  # without the plan that no longer holds, and with the next one
+        answer = rig.read()
+        assert answer.missing["gpu_power_watts"] == codes.UNKNOWN
+        assert answer.values.keys() == before.keys() - {"gpu_power_watts"}
+    rig.scenario.change(lambda n: n.gpu(0).rules.clear())
+    for _ in range(2):
+        assert rig.read().values == before
+
+
+def test_a_field_that_changes_its_mind_is_told(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    rig.read()
+    rig.read()
+    rig.scenario.change(lambda n: n.gpu(0).rules.append("fail field_230 999"))
+    for _ in range(2):
+        answer = rig.read()
+        assert answer.missing["gpu_recovery_action"] == codes.UNKNOWN
+        assert "gpu_recovery_action" not in answer.values
+    rig.scenario.change(lambda n: n.gpu(0).rules.clear())
+    assert rig.read().values["gpu_recovery_action"] == 0.0
+
+
+def test_another_board_behind_a_handle_is_not_taken_for_the_one_before(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    rig.read()
+    rig.read()
+
+    def swap(node: NodeScenario) -> None:
+        node.gpu(0).uuid = node.gpu(0).uuid.replace("GPU-0", "GPU-f")
+
+    rig.scenario.change(swap)
+    assert rig.read().code == codes.GPU_NOT_FOUND

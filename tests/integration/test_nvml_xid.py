@@ -27,8 +27,8 @@ class Followed:
         self.node = node
         self.events: SimpleQueue[tuple[float, Event]] = SimpleQueue()
         self.stop = StopFlag()
-        follower = NvmlXidFollower(node.probe, node.settings)
-        self.thread = Thread(target=follower.follow, args=(self.emit, self.stop))
+        self.follower = NvmlXidFollower(node.probe, node.settings)
+        self.thread = Thread(target=self.follower.follow, args=(self.emit, self.stop))
         node.collect()
         self.thread.start()
         self.wait_for_watch(len(node.scenario.node.gpus))
@@ -49,6 +49,7 @@ class Followed:
 
     def close(self) -> None:
         self.stop.set()
+        self.follower.wake()
         self.thread.join(5.0)
         self.node.close()
 

@@ -144,10 +144,19 @@ class EventFollower(Protocol):
         ...
 
     def follow(self, emit: Emit, stop: StopFlag) -> None:
-        """Run until `stop` is set; `stop` is looked at at least once a second.
+        """Run until `stop` is set, which is looked at at least once a second, or after `wake`.
 
         Raises:
             CollectorError: The source could not be opened or is gone; the scheduler reports it and
                 tries again with backoff.
         """
+        ...
+
+
+@runtime_checkable
+class Wakeable(Protocol):
+    """A follower that may wait for long: what wakes each second costs more than what it does."""
+
+    def wake(self) -> None:
+        """Return from any wait at once, so that `stop` is seen."""
         ...

@@ -26,12 +26,13 @@ from gpuwarden_agent.sources.kernel_files import read_text, reason_of
 from gpuwarden_agent.sources.kernel_lines import FileMark, KernelLine, KmsgMark, LineReader
 from gpuwarden_agent.sources.kmsg import KmsgDevice, KmsgReader
 from gpuwarden_agent.sources.log_file import LogFileReader
+from gpuwarden_agent.sources.wakeup import Wakeup
 from gpuwarden_kernel_log import KernelEvent, LineContext, parse_events
 from gpuwarden_wire.events import Backlog, Event, EventKind
 
 _log = get_logger("kernel_log")
 
-_WAIT_S = 1.0
+_WAIT_S = 60.0
 _PENDING_WAIT_S = 0.25
 _SAVE_EVERY_S = 5.0
 _DUE_EVERY_S = 0.5
@@ -102,11 +103,16 @@ class KernelLogFollower:
         self._positions = positions
         self._backlog_bytes = backlog_bytes
         self._clock = clock
+        self._wakeup = Wakeup()
         self._settled = False
         self._merger = RepeatMerger()
         self._context = LineContext()
         self._context_until = 0.0
         self._lost_told_at = -math.inf
+
+    def wake(self) -> None:
+        """End the wait for a line."""
+        self._wakeup.ring()
 
     def follow(self, emit: Emit, stop: StopFlag) -> None:
         """Hand over events until `stop` is set.
@@ -159,7 +165,8 @@ class KernelLogFollower:
         saved_at = due_at = time.monotonic()
         busy_s = 0.0
         while not stop.is_set():
-            lines = reader.read(_PENDING_WAIT_S if self._merger.waits else _WAIT_S)
+            soon = self._merger.waits or not self._settled
+            lines = reader.read(_PENDING_WAIT_S if soon else _WAIT_S)
             now = time.monotonic()
             events = [one for line in lines for one in self._take(line, now)]
             if now >= due_at:
@@ -183,11 +190,16 @@ class KernelLogFollower:
         if stat.S_ISCHR(self._path.stat().st_mode):
             kmsg_mark = mark if isinstance(mark, KmsgMark) else None
             self._settled = kmsg_mark is not None
-            return KmsgReader(KmsgDevice(self._path), self._boot_id, kmsg_mark)
+            return KmsgReader(KmsgDevice(self._path, self._wakeup), self._boot_id, kmsg_mark)
         file_mark = mark if isinstance(mark, FileMark) else None
         self._settled = file_mark is not None and same_boot
         return LogFileReader(
-            self._path, file_mark, self._backlog_bytes, same_boot=same_boot, clock=self._clock
+            self._path,
+            file_mark,
+            self._backlog_bytes,
+            same_boot=same_boot,
+            clock=self._clock,
+            wakeup=self._wakeup,
         )
 
     def _load(self) -> Position | None:

@@ -21,7 +21,8 @@ from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 
 _RENEW_AT_MOST_EVERY_S = 3600.0
-_WAIT_S = 1.0
+_WAIT_S = 60.0
+_PENDING_WAIT_S = 1.0
 
 
 def boot_micros() -> int:
@@ -310,6 +311,10 @@ class NvmlXidFollower:
         """Stable name."""
         return "nvml_xid"
 
+    def wake(self) -> None:
+        """End the wait for an XID."""
+        self._probe.wake()
+
     def follow(self, emit: Emit, stop: StopFlag) -> None:
         """Run until `stop` is set.
 
@@ -319,7 +324,7 @@ class NvmlXidFollower:
         merger = RepeatMerger()
         try:
             while not stop.is_set():
-                xid = self._probe.next_xid(_WAIT_S)
+                xid = self._probe.next_xid(_PENDING_WAIT_S if merger.waits else _WAIT_S)
                 now = self._clock()
                 self._emit(emit, merger.due(now) if xid is None else merger.take(xid, now))
                 self._raise_where_refused()

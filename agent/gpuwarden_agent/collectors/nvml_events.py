@@ -123,6 +123,11 @@ class RepeatMerger:
         ended = [key for key, window in self._open.items() if now >= window.until]
         return self._close(ended)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a window is open that will end."""
+        return bool(self._open)
+
     def rest(self) -> list[tuple[Xid, int]]:
         """Merged repeats that have not been handed over yet."""
         return self._close(list(self._open))

@@ -8,6 +8,8 @@ import select
 import time
 from pathlib import Path
 
+from gpuwarden_agent.sources.wakeup import Wakeup
+
 POLL_S = 0.04
 """Between two looks at a file that the kernel does not watch: the longest that a line waits."""
 
@@ -25,10 +27,12 @@ class FileWatch:
 
     Args:
         path: Name under which the file was opened.
+        wakeup: Ends a wait.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wakeup: Wakeup) -> None:
         self._inotify = _watch(path)
+        self._wakeup = wakeup
 
     @property
     def listens(self) -> bool:
@@ -36,7 +40,10 @@ class FileWatch:
         return self._inotify is not None
 
     def await_change(self, descriptor: int, size: int, timeout_s: float) -> bool:
-        """Whether within `timeout_s` seconds the file is no longer `size` long, or was renamed."""
+        """Whether within `timeout_s` seconds the file is no longer `size` long, or was renamed.
+
+        Likewise where we were woken.
+        """
         deadline = time.monotonic() + timeout_s
         while os.fstat(descriptor).st_size == size:
             left = deadline - time.monotonic()
@@ -50,15 +57,15 @@ class FileWatch:
 
     def _sleep(self, timeout_s: float) -> bool:
         """Sleep until there is something to see; False where the time passed."""
-        if self._inotify is None:
-            time.sleep(min(POLL_S, timeout_s))
-            return False
         poll = select.poll()
+        poll.register(self._wakeup, select.POLLIN)
+        if self._inotify is None:
+            return bool(poll.poll(min(POLL_S, timeout_s) * 1000))
         poll.register(self._inotify, select.POLLIN)
-        if not poll.poll(timeout_s * 1000):
-            return False
-        os.read(self._inotify, _ROOM_BYTES)
-        return True
+        ready = [descriptor for descriptor, _ in poll.poll(timeout_s * 1000)]
+        if self._inotify in ready:
+            os.read(self._inotify, _ROOM_BYTES)
+        return bool(ready)
 
     def close(self) -> None:
         """Stop watching; from here on the file is polled."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuwarden_agent.sources.kernel_lines import KernelLine, KmsgMark
+from gpuwarden_agent.sources.wakeup import Wakeup
 from gpuwarden_wire.events import Backlog
 
 _RECORD_BYTES = 8192  # CONSOLE_EXT_LOG_MAX: a shorter read fails with EINVAL
@@ -26,7 +27,7 @@ class RecordSource(Protocol):
     """Gives kmsg records one at a time."""
 
     def wait(self, timeout_s: float) -> bool:
-        """True as soon as a record can be read."""
+        """True as soon as a record can be read; False where the time passed or we were woken."""
         ...
 
     def read(self) -> bytes:
@@ -45,16 +46,23 @@ class RecordSource(Protocol):
 
 
 class KmsgDevice:
-    """The device itself."""
+    """The device itself.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: /dev/kmsg.
+        wakeup: Ends a wait.
+    """
+
+    def __init__(self, path: Path, wakeup: Wakeup) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
+        self._poll.register(wakeup, select.POLLIN)
 
     def wait(self, timeout_s: float) -> bool:
         """True as soon as a record can be read; an overrun counts (POLLERR)."""
-        return bool(self._poll.poll(timeout_s * 1000))
+        ready = self._poll.poll(timeout_s * 1000)
+        return any(descriptor == self._descriptor for descriptor, _ in ready)
 
     def read(self) -> bytes:
         """The next record."""

@@ -11,10 +11,14 @@ from pathlib import Path
 
 from gpuwarden_agent.sources.file_watch import FileWatch
 from gpuwarden_agent.sources.kernel_lines import MAX_LINE_BYTES, FileMark, KernelLine
+from gpuwarden_agent.sources.wakeup import Wakeup
 from gpuwarden_wire.events import Backlog
 
-_LOOK_S = 1.0
-"""Between two looks at the file's name: was it rotated?"""
+_LOOK_S = 5.0
+"""Between two looks at the file's name, where the kernel does not tell: was it rotated?"""
+
+_LOOK_ALONE_S = 1.0
+"""Likewise where the kernel tells nothing of this file, or the name is gone for now."""
 
 _OVERTIME_S = 0.5
 """How long a read goes on beyond its time through bytes that hold no line's end."""
@@ -64,6 +68,7 @@ class LogFileReader:
         backlog_bytes: How much of an existing file the first look reads back.
         same_boot: The last run ended in the present boot.
         clock: Epoch seconds.
+        wakeup: Ends a wait; None where nobody waits for long.
     """
 
     def __init__(
@@ -74,13 +79,16 @@ class LogFileReader:
         *,
         same_boot: bool = True,
         clock: Callable[[], float] = time.time,
+        wakeup: Wakeup | None = None,
     ) -> None:
         self._path = path
+        self._wakeup = wakeup or Wakeup()
         self._generation = mark.generation if mark else 0
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._offset = 0
         self._partial = b""
         self._skipping = False
+        self._nameless = False
         self._clock = clock
         self._caught_up = False
         self._stood: dict[tuple[int, int], _Stood] = {}
@@ -94,7 +102,7 @@ class LogFileReader:
             self._survey(files, first_look=mark is None)
         for successor in files[1:]:
             os.close(successor)  # opened again when its turn comes
-        self._watch = FileWatch(path)
+        self._watch = FileWatch(path, self._wakeup)
         self._attach()
 
     def read(self, timeout_s: float) -> list[KernelLine]:
@@ -104,7 +112,7 @@ class LogFileReader:
             lines = self._read_chunk()
             if lines:
                 return lines
-            if lines is None and not self._await_growth(deadline):
+            if lines is None and (self._wakeup.rung or not self._await_growth(deadline)):
                 return []
             if time.monotonic() >= deadline + _OVERTIME_S:
                 return []
@@ -114,8 +122,10 @@ class LogFileReader:
         left = deadline - time.monotonic()
         if left <= 0:
             return False
-        changed = self._watch.await_change(self._descriptor, self._offset, min(left, _LOOK_S))
-        return changed or left > _LOOK_S
+        tells = self._watch.listens and not self._nameless
+        look_s = _LOOK_S if tells else _LOOK_ALONE_S
+        changed = self._watch.await_change(self._descriptor, self._offset, min(left, look_s))
+        return changed or left > look_s
 
     @property
     def caught_up(self) -> bool:
@@ -144,7 +154,7 @@ class LogFileReader:
         self._device, self._inode = file = _identity(self._descriptor)
         self._here = self._stood.pop(file, _Stood())
         self._watch.close()
-        self._watch = FileWatch(self._path)
+        self._watch = FileWatch(self._path, self._wakeup)
 
     def _survey(self, files: Sequence[int], *, first_look: bool) -> None:
         """Tell what stands in the files, in order of reading, by the boot that wrote it."""
@@ -258,7 +268,9 @@ class LogFileReader:
         try:
             found = self._path.stat()
         except FileNotFoundError:
-            return None  # between rename and create
+            self._nameless = True  # between rename and create
+            return None
+        self._nameless = False
         if (found.st_dev, found.st_ino) == (self._device, self._inode):
             return None
         successor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

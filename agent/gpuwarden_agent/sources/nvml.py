@@ -123,7 +123,14 @@ class NvmlProbe(Protocol):
         ...
 
     def next_xid(self, timeout_s: float) -> Xid | None:
-        """The next XID event, None where none came within `timeout_s` seconds."""
+        """The next XID event, None where none came within `timeout_s` seconds.
+
+        None before that where there is something else to look at: `watch`, or we were woken.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Let `next_xid` return at once."""
         ...
 
     def watch(self) -> Watch | None:

@@ -6,16 +6,20 @@ remembered, so that they are not made again at every poll.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pynvml
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_flight import FlightRecorder
+from gpuwarden_agent.sources.nvml_flight import FlightRecorder, Step
+
+if TYPE_CHECKING:
+    from gpuwarden_agent.sources.nvml_plan import PollPlan
 
 Handle = Any
 """pynvml's device handle: a ctypes pointer to an opaque struct."""
@@ -76,6 +80,14 @@ class Caller:
         finally:
             self._recorder.end()
 
+    def label(self, call: str, gpu_uuid: str) -> int:
+        """What stands for a function and a GPU in a `Step`."""
+        return self._recorder.label(call, gpu_uuid)
+
+    def run(self, steps: Sequence[Step]) -> bool:
+        """Make prepared calls one after the other; False at the first that does not succeed."""
+        return self._recorder.run(steps)
+
     def fields(self, handle: Handle, values: Any) -> None:
         """Fill a prepared array of c_nvmlFieldValue_t; each field carries its own code.
 
@@ -119,6 +131,49 @@ class Readings:
                 self.missing[metric] = code
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Readings of one GPU as one row of numbers; names and reasons are the same from poll to poll.
+
+    Attributes:
+        names: Metric names.
+        numbers: One each.
+        missing: nvmlReturn_t by metric name, of what has no number.
+    """
+
+    names: tuple[str, ...]
+    numbers: array[float]
+    missing: dict[str, int]
+
+
+def columns_of(*parts: Readings) -> Columns:
+    """Several readings in one row; what comes later goes before."""
+    values: dict[str, float] = {}
+    missing: dict[str, int] = {}
+    for part in parts:
+        values.update(part.values)
+        missing.update(part.missing)
+    return Columns(tuple(values), array("d", values.values()), missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Under which layout a GPU's readings went out last, and of what it was made.
+
+    Attributes:
+        names, missing: Of the poll.
+        rest: All others.
+        layout: Its place.
+        evictions: Of the table at that time.
+    """
+
+    names: tuple[str, ...]
+    missing: dict[str, int]
+    rest: Columns
+    layout: int
+    evictions: int
+
+
 @dataclass(slots=True)
 class Gpu:
     """One GPU as the child knows it.
@@ -129,13 +184,18 @@ class Gpu:
         absent: Keys of queries and fields that this GPU does not answer.
         links: NVLink numbers that exist, None before they were counted.
         batches: Prepared arrays of field values by name, without what is absent.
-        lanes: Latest readings of each lane.
-        due: Monotonic seconds from which a lane is read again.
+        lanes: Latest readings of each lane but the poll's.
+        due: Monotonic seconds from which it is read again.
         modes: MIG and ECC mode as last read; what a GPU answers depends on them.
         forget_at: Monotonic seconds at which all of the above is asked afresh.
         link_counts: Last counts by (counter, link); kept for links that are down.
+        link_errors: Those of a plan's last poll, of each link, by kind of error.
         processes_due: Monotonic seconds from which its processes are asked for again.
         processes: How many there were, None where it did not say, for the code beside it.
+        pids: Processes on it, None where this poll did not ask or it did not say.
+        plan: How it is polled, None where that has to be found out.
+        joined: What its last answer was made of.
+        rest: Readings that are not of the poll, None where some were read anew.
     """
 
     uuid: str
@@ -153,12 +213,18 @@ class Gpu:
     modes: tuple[float | None, ...] | None = None
     forget_at: float = 0.0
     link_counts: dict[tuple[int, int], float] = field(default_factory=dict)
+    link_errors: Sequence[Sequence[float]] = ()
     processes_due: float = 0.0
     processes: int | None = None
     processes_code: int = codes.NOT_SUPPORTED
+    pids: tuple[int, ...] | None = None
+    plan: PollPlan | None = None
+    rest: Columns | None = None
+    joined: Joined | None = None
 
     def forget_support(self, now: float) -> None:
         """Ask afresh what this GPU answers."""
+        self.plan = self.rest = None
         self.absent.clear()
         self.links = None
         self.batches.clear()
@@ -166,6 +232,27 @@ class Gpu:
         self.due.clear()
         self.modes = None
         self.forget_at = now + FORGET_SUPPORT_AFTER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """How a call is made without pynvml's wrapper: its results lie in bytes of ours.
+
+    Attributes:
+        symbol: Function of libnvidia-ml.
+        form: struct format of the results, "=" rules; one number a metric.
+        metrics: Metric names in that order.
+        arguments: Whole numbers between handle and results.
+        results: Where in the results each pointer among the arguments points.
+        start: What the results begin with before the call.
+    """
+
+    symbol: str
+    form: str
+    metrics: tuple[str, ...]
+    arguments: tuple[int, ...] = ()
+    results: tuple[int, ...] = (0,)
+    start: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +264,14 @@ class Query:
         read: Makes the call and returns one raw number a metric, None where it has none.
         metrics: Metric names.
         scale: Factor from NVML's unit to the registry's.
+        raw: The call as a plan makes it, None where a plan leaves it to `read`.
     """
 
     key: str
     read: Callable[[Caller, Gpu], tuple[float | None, ...]]
     metrics: tuple[str, ...]
     scale: float = 1.0
+    raw: Raw | None = None
 
 
 def read_group(caller: Caller, gpu: Gpu, group: tuple[Query, ...], readings: Readings) -> None:

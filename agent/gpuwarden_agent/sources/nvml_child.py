@@ -105,8 +105,9 @@ def main() -> None:
     if options.library and (code := load_library(options.library)):
         reporter.send(Refused("dlopen", code))
         leave(EXIT_REFUSED)
-    caller = Caller(FlightRecorder(memory, Slot.POLL))
-    watch = XidWatch(Caller(FlightRecorder(memory, Slot.EVENTS)), reporter.send)
+    recorder = FlightRecorder(memory, Slot.POLL)
+    beside = FlightRecorder(memory, Slot.EVENTS, beside=recorder)
+    caller, watch = Caller(recorder), XidWatch(Caller(beside), reporter.send)
     leave(serve(0, reporter, caller, watch))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from gpuwarden_wire.readings import NotSupported, Unavailable
@@ -81,6 +82,7 @@ def mend_of(code: int) -> str:
     return _MENDS.get(code, "")
 
 
+@lru_cache(maxsize=256)
 def missing_reading(code: int) -> NotSupported | Unavailable:
     """The reading of a call that ended with `code`."""
     return NotSupported() if code in ABSENT else Unavailable(reason_of(code))

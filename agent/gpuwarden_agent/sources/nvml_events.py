@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from ctypes import c_void_p, cast
-from threading import Lock
+from threading import Condition
 from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
@@ -13,7 +13,9 @@ from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu
 from gpuwarden_agent.sources.nvml_frames import Report, Watch, Xid
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError, nvml.h
-WAIT_MS = 1000
+WAIT_MS = 10_000
+"""Another set of GPUs is watched from the next wait on; a lost GPU ends a wait at once."""
+
 _PAUSE_S = 1.0
 _NO_INSTANCE = 0xFFFFFFFF  # "not a MIG instance", nvmlEventData_t
 
@@ -31,7 +33,7 @@ class XidWatch:
     def __init__(self, caller: Caller, send: Callable[[Report], None]) -> None:
         self._caller = caller
         self._send = send
-        self._lock = Lock()
+        self._changed = Condition()
         self._wanted: tuple[Gpu, ...] = ()
         self._version = 0
         self._last_counter = 0
@@ -39,17 +41,16 @@ class XidWatch:
 
     def want(self, version: int, gpus: tuple[Gpu, ...]) -> None:
         """Watch these GPUs from now on; called by the poll thread after each change."""
-        with self._lock:
+        with self._changed:
             self._version, self._wanted = version, gpus
+            self._changed.notify()
 
     def run(self) -> None:
         """Watch for as long as the process lives."""
         while True:
-            with self._lock:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted)
                 version, gpus = self._version, self._wanted
-            if not gpus:
-                time.sleep(_PAUSE_S / 10)
-                continue
             try:
                 self._watch(version, gpus)
             except CallError as error:

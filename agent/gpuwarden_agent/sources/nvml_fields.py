@@ -15,10 +15,12 @@ from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Lane, Rea
 # nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value. Unpacked
 # by hand: ctypes takes a microsecond for each member of each field.
 _FIELD = struct.Struct("=IIqqII8s")
+FIELD_BYTES = _FIELD.size
 
 # nvmlValueType_t: double, unsigned int, unsigned long, unsigned long long, signed long long, signed
 # int, unsigned short.
-_NUMBERS = tuple(struct.Struct(f"={code}").unpack_from for code in "dIQQqiH")
+_KINDS = ("d", "I", "Q", "Q", "q", "i", "H")
+_NUMBERS = tuple(struct.Struct(f"={code}").unpack_from for code in _KINDS)
 
 # An older driver does not know an id: INVALID_ARGUMENT.
 NO_FIELD = codes.ABSENT | {codes.INVALID_ARGUMENT}
@@ -179,6 +181,19 @@ def prepared(wanted: Sequence[tuple[int, int]]) -> Any:
     for value, (number, scope) in zip(values, wanted, strict=True):
         value.fieldId, value.scopeId = number, scope
     return values
+
+
+def prepare_fields(wanted: Sequence[tuple[int, int]]) -> bytes:
+    """The same as bytes."""
+    return b"".join(_FIELD.pack(number, scope, 0, 0, 0, 0, b"") for number, scope in wanted)
+
+
+def number_form(kind: int, code: int) -> tuple[str, bool]:
+    """Struct format that takes the number out of one field, and whether there is one."""
+    if code != codes.SUCCESS or kind >= len(_KINDS):
+        return f"{FIELD_BYTES}x", False
+    rest = 8 - struct.calcsize("=" + _KINDS[kind])
+    return f"{FIELD_BYTES - 8}x{_KINDS[kind]}{rest}x", True
 
 
 def unpack(values: Any) -> Iterator[tuple[int, int, int, float]]:

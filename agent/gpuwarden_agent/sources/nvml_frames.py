@@ -11,7 +11,7 @@ import msgspec
 T = TypeVar("T")
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
-"""Largest frame. An answer about 16 GPUs takes about 40 kB."""
+"""Largest frame. The first answer about 16 GPUs takes about 40 kB."""
 
 _LENGTH = struct.Struct("<I")
 
@@ -48,8 +48,8 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     code: int
 
 
-class GpuAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One GPU at one poll.
+class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU at one poll, put together from its frame.
 
     Attributes:
         uuid: "GPU-…".
@@ -78,8 +78,8 @@ class GpuAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pids: tuple[int, ...] | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, tag="answer", kw_only=True):
-    """All GPUs at one poll.
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """All GPUs at one poll, put together from its frame.
 
     Attributes:
         number: Number of the Ask.
@@ -94,6 +94,68 @@ class Answer(msgspec.Struct, frozen=True, tag="answer", kw_only=True):
     count: int
     unreachable: tuple[int, ...] = ()
     gpus: tuple[GpuAnswer, ...] = ()
+
+
+class GpuFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What hardly ever changes of a GPU; as in GpuAnswer."""
+
+    uuid: str
+    pci_bus_id: str
+    index: int
+    serial: str
+    model: str
+    vbios_version: str
+
+
+class Layout(msgspec.Struct, frozen=True, array_like=True):
+    """What the numbers of a GPU are, and why there is no number of the rest.
+
+    Attributes:
+        names: Metric names, in order of the numbers.
+        missing: nvmlReturn_t by metric name.
+    """
+
+    names: tuple[str, ...] = ()
+    missing: dict[str, int] = {}
+
+
+class GpuFrame(msgspec.Struct, frozen=True, array_like=True):
+    """One GPU at one poll.
+
+    Attributes:
+        gpu: Its place in the child's list; its facts were sent under it.
+        code: As in GpuAnswer.
+        probe_s: As in GpuAnswer.
+        layout: Place under which its layout was sent.
+        numbers: float64 in the machine's order, as the layout says.
+        pids: As in GpuAnswer.
+    """
+
+    gpu: int
+    code: int
+    probe_s: float
+    layout: int
+    numbers: bytes = b""
+    pids: tuple[int, ...] | None = None
+
+
+class AnswerFrame(msgspec.Struct, frozen=True, tag="answer", kw_only=True):
+    """All GPUs at one poll: what is the same as before is not sent again.
+
+    Attributes:
+        number, driver_version, count, unreachable: As in Answer.
+        facts: By place of the GPU, where they are new.
+        layouts: By place, where they are new; one replaces what stood there.
+        gpus: As in Answer.
+    """
+
+    number: int
+    driver_version: str
+    count: int
+    unreachable: tuple[int, ...] = ()
+    facts: dict[int, GpuFacts] = {}
+    layouts: dict[int, Layout] = {}
+    gpus: tuple[GpuFrame, ...] = ()
 
 
 class Xid(msgspec.Struct, frozen=True, tag="xid", kw_only=True):
@@ -132,7 +194,7 @@ class Watch(msgspec.Struct, frozen=True, tag="watch"):
 
 
 Request = Ask | End
-Report = Ready | Refused | Answer | Xid | Watch
+Report = Ready | Refused | AnswerFrame | Xid | Watch
 
 _encoder = msgspec.msgpack.Encoder()
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

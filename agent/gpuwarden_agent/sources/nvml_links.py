@@ -105,6 +105,7 @@ def read_links(caller: Caller, gpu: Gpu, readings: Readings) -> None:
     Raises:
         CallError: The GPU is lost.
     """
+    _recall_errors(gpu)
     try:
         states = _states(caller, gpu)
     except CallError as error:
@@ -120,6 +121,43 @@ def read_links(caller: Caller, gpu: Gpu, readings: Readings) -> None:
     readings.values["gpu_nvlinks_active"] = active
     readings.values["gpu_nvlinks_inactive"] = len(states) - active
     _read_errors(caller, gpu, readings)
+
+
+def prepared_fields(gpu: Gpu, readings: Readings) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """What `read_links` asks for, in batches of (field, link); empty where a plan cannot.
+
+    `fold_prepared` takes the numbers in this order: states, then each kind of error.
+
+    Args:
+        gpu: The GPU, read just before.
+        readings: What that brought.
+    """
+    known = all(metric in readings.values for metric in LINK_STATE_METRICS)
+    fields = (_STATE, *_ERROR_FIELDS)
+    if not gpu.links or not known or any(_key(number) in gpu.absent for number in fields):
+        return ()
+    errors = [(number, link) for number in _ERROR_FIELDS for link in gpu.links]
+    batches = [errors[at : at + _AT_ONCE] for at in range(0, len(errors), _AT_ONCE)]
+    states = tuple((_STATE, link) for link in gpu.links)
+    return (states, *map(tuple, batches))
+
+
+def fold_prepared(gpu: Gpu, numbers: Sequence[float]) -> list[float]:
+    """Numbers of `LINK_STATE_METRICS`, given those of `prepared_fields`."""
+    count = len(numbers) // (1 + len(_ERROR_FIELDS))
+    inactive = numbers[:count].count(0)
+    counts = [numbers[at : at + count] for at in range(count, len(numbers), count)]
+    gpu.link_errors = counts  # for the day on which a link is down and no longer says
+    sums = [sum(one) for one in counts]
+    return [count - inactive, inactive, sum(sums), *sums]
+
+
+def _recall_errors(gpu: Gpu) -> None:
+    """Counts that were folded without looking at each."""
+    for number, counts in zip(_ERROR_FIELDS, gpu.link_errors, strict=False):
+        for link, count in zip(gpu.links or (), counts, strict=False):
+            gpu.link_counts[number, link] = count
+    gpu.link_errors = ()
 
 
 def read_link_fields(

@@ -10,7 +10,7 @@ import mmap
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
@@ -23,10 +23,12 @@ from gpuwarden_agent.sources.nvml import (
     ProbeCondition,
     ProbeState,
 )
+from gpuwarden_agent.sources.nvml_answers import AnswerReader
 from gpuwarden_agent.sources.nvml_codes import SUCCESS, mend_of, reason_of
 from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, Flight, Slot, read_flight
 from gpuwarden_agent.sources.nvml_frames import (
     Answer,
+    AnswerFrame,
     Ask,
     End,
     FrameError,
@@ -57,6 +59,7 @@ class _Child:
     process: subprocess.Popen[bytes]
     memory: mmap.mmap
     started_at: float
+    reader: AnswerReader = field(default_factory=AnswerReader)
     ready: Ready | None = None
     refused: Refused | None = None
     answer: Answer | None = None
@@ -92,7 +95,7 @@ class NvmlProbeProcess:
         self._start_at = 0.0
         self._pause_s = settings.restart_after_s
         self._ended = ProbeCondition(ProbeState.STARTING)
-        self._xids: SimpleQueue[Xid] = SimpleQueue()
+        self._xids: SimpleQueue[Xid | None] = SimpleQueue()
         self._processes: GpuProcesses | None = None
         self._seen: dict[Slot, _Look] = {}
 
@@ -124,6 +127,10 @@ class NvmlProbeProcess:
             return self._xids.get(timeout=timeout_s)
         except Empty:
             return None
+
+    def wake(self) -> None:
+        """Let `next_xid` return at once."""
+        self._xids.put(None)
 
     def watch(self) -> Watch | None:
         """How far XID events are watched; None before the child said so."""
@@ -233,7 +240,8 @@ class NvmlProbeProcess:
             return
         try:
             while (report := read_report(stdout.fileno())) is not None:
-                self._take(child, report)
+                answer = child.reader.read(report) if isinstance(report, AnswerFrame) else report
+                self._take(child, answer)
         except (FrameError, OSError):
             pass  # cut short: the child is ending, which the exit code tells better
         # Closing our end lets a child that still writes end by itself.
@@ -260,6 +268,7 @@ class NvmlProbeProcess:
                     self._processes = processes_after(self._processes, report)
                 case Watch():
                     child.watch = report
+                    self._xids.put(None)
                 case Xid():
                     self._xids.put(report)
             self._changed.notify_all()

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import struct
 from ctypes import byref
 from typing import Any
 
 import pynvml
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Lane, Query
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Lane, Query, Raw
 from gpuwarden_agent.sources.nvml_fabric import FABRIC_METRICS, read_fabric
 
 _Numbers = tuple[float | None, ...]
 _CORRUPTED_INFOROM = 14
 
 
-def _getter(name: str, metric: str, *arguments: int, scale: float = 1.0) -> Query:
+def _getter(name: str, metric: str, *arguments: int, scale: float = 1.0, form: str = "I") -> Query:
+    """A call that gives one number: `form` is its type in C, by the letters of struct."""
+
     def read(caller: Caller, gpu: Gpu) -> _Numbers:
         return (caller.call(name, gpu.handle, *arguments),)
 
-    return Query(":".join((name, *map(str, arguments))), read, (metric,), scale)
+    raw = Raw(name, form, (metric,), arguments)
+    return Query(":".join((name, *map(str, arguments))), read, (metric,), scale, raw)
+
+
+def _versioned(name: str, metric: str, *fields: int) -> Query:
+    """A call that gives one int behind a version and other members that the caller sets."""
+
+    def read(caller: Caller, gpu: Gpu) -> _Numbers:
+        return (caller.call(name, gpu.handle, *fields),)
+
+    size = 8 + 4 * len(fields)
+    start = struct.pack(f"={1 + len(fields)}I", size | 1 << 24, *fields)  # NVML_STRUCT_VERSION
+    raw = Raw(name, f"{len(start)}xi", (metric,), start=start)
+    return Query(":".join((name, *map(str, fields))), read, (metric,), raw=raw)
 
 
 def _known(name: str, call: str) -> Any:
@@ -104,7 +120,7 @@ def _inforom(caller: Caller, gpu: Gpu) -> _Numbers:
 
 
 def _ecc(metric: str, error_type: int, counter_type: int) -> Query:
-    return _getter("nvmlDeviceGetTotalEccErrors", metric, error_type, counter_type)
+    return _getter("nvmlDeviceGetTotalEccErrors", metric, error_type, counter_type, form="Q")
 
 
 # Members of nvmlEccSramErrorStatus_v1_t; "parity" and "SEC-DED" are uncorrected errors.
@@ -123,6 +139,21 @@ _SRAM = (
     ("bThresholdExceeded", "gpu_sram_threshold_exceeded"),
 )
 _MEMORY = ("gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_memory_reserved_bytes")
+_RATES = ("gpu_utilization_ratio", "gpu_memory_utilization_ratio")
+_REMAPS = (
+    "gpu_rows_remapped_correctable_total",
+    "gpu_rows_remapped_uncorrectable_total",
+    "gpu_row_remap_pending",
+    "gpu_row_remap_failure",
+)
+
+# nvmlMemory_v2_t: version, total, reserved, free, used
+_RAW_MEMORY = Raw(
+    "nvmlDeviceGetMemoryInfo_v2",
+    "8xQQ8xQ",
+    ("gpu_memory_total_bytes", "gpu_memory_reserved_bytes", "gpu_memory_used_bytes"),
+    start=struct.pack("=I", 40 | 2 << 24),
+)
 
 # NVML API reference, enums: sensor 0 = GPU die; threshold 0 = shutdown, 1 = slowdown, 2 = memory's
 # highest, 3 = GPU's highest; clock 1 = SM, 2 = memory; ECC error type 0 = corrected,
@@ -132,30 +163,40 @@ _MEMORY = ("gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_memory_reserv
 QUERIES: dict[Lane, tuple[tuple[Query, ...], ...]] = {
     Lane.POLL: (
         (
-            _getter("nvmlDeviceGetTemperatureV", "gpu_temperature_celsius", 0),
+            _versioned("nvmlDeviceGetTemperatureV", "gpu_temperature_celsius", 0),
             _getter("nvmlDeviceGetTemperature", "gpu_temperature_celsius", 0),
         ),
-        (_getter("nvmlDeviceGetMarginTemperature", "gpu_temperature_margin_celsius"),),
+        (_versioned("nvmlDeviceGetMarginTemperature", "gpu_temperature_margin_celsius"),),
         (_getter("nvmlDeviceGetPowerUsage", "gpu_power_watts", scale=1e-3),),
         (_getter("nvmlDeviceGetEnforcedPowerLimit", "gpu_power_limit_watts", scale=1e-3),),
-        (_getter("nvmlDeviceGetTotalEnergyConsumption", "gpu_energy_joules_total", scale=1e-3),),
+        (
+            _getter(
+                "nvmlDeviceGetTotalEnergyConsumption",
+                "gpu_energy_joules_total",
+                scale=1e-3,
+                form="Q",
+            ),
+        ),
         (_getter("nvmlDeviceGetClockInfo", "gpu_sm_clock_hertz", 1, scale=1e6),),
         (_getter("nvmlDeviceGetClockInfo", "gpu_memory_clock_hertz", 2, scale=1e6),),
         (_getter("nvmlDeviceGetPerformanceState", "gpu_performance_state"),),
         (
-            _getter("nvmlDeviceGetCurrentClocksEventReasons", "gpu_clock_event_reasons"),
-            _getter("nvmlDeviceGetCurrentClocksThrottleReasons", "gpu_clock_event_reasons"),
+            _getter("nvmlDeviceGetCurrentClocksEventReasons", "gpu_clock_event_reasons", form="Q"),
+            _getter(
+                "nvmlDeviceGetCurrentClocksThrottleReasons", "gpu_clock_event_reasons", form="Q"
+            ),
         ),
         (
             Query(
                 "nvmlDeviceGetUtilizationRates",
                 _utilization,
-                ("gpu_utilization_ratio", "gpu_memory_utilization_ratio"),
+                _RATES,
                 scale=1e-2,
+                raw=Raw("nvmlDeviceGetUtilizationRates", "II", _RATES),
             ),
         ),
         (
-            Query("nvmlDeviceGetMemoryInfo_v2", _memory, _MEMORY),
+            Query("nvmlDeviceGetMemoryInfo_v2", _memory, _MEMORY, raw=_RAW_MEMORY),
             Query("nvmlDeviceGetMemoryInfo", _memory_v1, _MEMORY),
         ),
         (_ecc("gpu_ecc_corrected_volatile_total", 0, 0),),
@@ -166,12 +207,8 @@ QUERIES: dict[Lane, tuple[tuple[Query, ...], ...]] = {
             Query(
                 "nvmlDeviceGetRemappedRows",
                 _remapped_rows,
-                (
-                    "gpu_rows_remapped_correctable_total",
-                    "gpu_rows_remapped_uncorrectable_total",
-                    "gpu_row_remap_pending",
-                    "gpu_row_remap_failure",
-                ),
+                _REMAPS,
+                raw=Raw("nvmlDeviceGetRemappedRows", "IIII", _REMAPS, results=(0, 4, 8, 12)),
             ),
         ),
         (_getter("nvmlDeviceGetPcieReplayCounter", "gpu_pcie_replay_total"),),

@@ -13,10 +13,10 @@ from time import monotonic
 from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
-from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu, Readings
-from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer
-from gpuwarden_agent.sources.nvml_lanes import note_processes, read_lanes
-from gpuwarden_agent.sources.nvml_processes import read_processes
+from gpuwarden_agent.sources.nvml_answers import LayoutTable
+from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Columns, Gpu, Joined
+from gpuwarden_agent.sources.nvml_frames import AnswerFrame, GpuFacts, GpuFrame, Layout
+from gpuwarden_agent.sources.nvml_lanes import read_lanes
 
 ENUMERATE_EVERY_S = 60.0
 
@@ -45,8 +45,10 @@ class Roster:
     version: int = 0
     _enumerated_at: float | None = None
     _answering: frozenset[str] = frozenset()
+    _layouts: LayoutTable = field(default_factory=LayoutTable)
+    _sent_facts: dict[int, GpuFacts] = field(default_factory=dict)
 
-    def read(self, number: int, driver_version: str) -> Answer:
+    def read(self, number: int, driver_version: str) -> AnswerFrame:
         """Read every GPU once.
 
         Raises:
@@ -55,18 +57,32 @@ class Roster:
         self.caller.gpu_uuid = ""
         count = self.caller.call("nvmlDeviceGetCount")
         self._enumerate_where_due(count)
-        answers = tuple(self._read_gpu(gpu) for gpu in self.gpus.values())
-        answering = frozenset(answer.uuid for answer in answers if answer.code == codes.SUCCESS)
+        gpus = list(self.gpus.values())
+        answers = tuple(self._read_gpu(place, gpu) for place, gpu in enumerate(gpus))
+        answering = frozenset(gpus[one.gpu].uuid for one in answers if one.code == codes.SUCCESS)
         if answering != self._answering:
             self._answering = answering
             self.version += 1
-        return Answer(
+        return AnswerFrame(
             number=number,
             driver_version=driver_version,
             count=count,
             unreachable=self.unreachable,
+            facts=self._new_facts(gpus),
+            layouts=self._layouts.take_unsent(),
             gpus=answers,
         )
+
+    def _new_facts(self, gpus: list[Gpu]) -> dict[int, GpuFacts]:
+        facts = {
+            place: GpuFacts(
+                gpu.uuid, gpu.pci_bus_id, gpu.index, gpu.serial, gpu.model, gpu.vbios_version
+            )
+            for place, gpu in enumerate(gpus)
+        }
+        new = {place: one for place, one in facts.items() if self._sent_facts.get(place) != one}
+        self._sent_facts = facts
+        return new
 
     def answering(self) -> tuple[Gpu, ...]:
         """GPUs that answered at the last poll."""
@@ -119,38 +135,42 @@ class Roster:
             return ""
         return text
 
-    def _read_gpu(self, gpu: Gpu) -> GpuAnswer:
+    def _read_gpu(self, place: int, gpu: Gpu) -> GpuFrame:
         started = self.clock()
         self.caller.gpu_uuid = gpu.uuid
-        readings = Readings()
-        code = codes.SUCCESS
-        pids: tuple[int, ...] | None = None
         try:
-            self._look_up(gpu)
             if gpu.uuid not in self._answering:  # new, or back from a reset: counts restarted
                 gpu.forget_support(started)
                 gpu.link_counts.clear()
+                gpu.link_errors = ()
             elif started >= gpu.forget_at:
                 gpu.forget_support(started)
-            readings = read_lanes(self.caller, gpu, started)
-            pids = read_processes(self.caller, gpu, started)
-            note_processes(gpu, readings)
+            polled = gpu.plan.read(self.caller, gpu) if gpu.plan is not None else None
+            if polled is None:  # a plan asks for the UUID itself
+                self._look_up(gpu)
+            readings = read_lanes(self.caller, gpu, started, polled)
+            layout, numbers = self._together(gpu, *readings)
         except CallError as error:
-            code = error.code
-            readings = Readings()
-        return GpuAnswer(
-            uuid=gpu.uuid,
-            pci_bus_id=gpu.pci_bus_id,
-            index=gpu.index,
-            serial=gpu.serial,
-            model=gpu.model,
-            vbios_version=gpu.vbios_version,
-            code=code,
-            values=readings.values,
-            missing=readings.missing,
-            probe_s=self.clock() - started,
-            pids=pids,
-        )
+            gpu.plan = None
+            layout = self._layouts.place(Layout())
+            return GpuFrame(place, error.code, self.clock() - started, layout)
+        probe_s = self.clock() - started
+        return GpuFrame(place, codes.SUCCESS, probe_s, layout, numbers, gpu.pids)
+
+    def _together(self, gpu: Gpu, polled: Columns, rest: Columns) -> tuple[int, bytes]:
+        """Place of the layout, and the numbers."""
+        known = gpu.joined
+        if known is None or not (
+            known.names is polled.names
+            and known.missing is polled.missing
+            and known.rest is rest
+            and known.evictions == self._layouts.evictions
+        ):
+            layout = Layout((*polled.names, *rest.names), {**polled.missing, **rest.missing})
+            place = self._layouts.place(layout)
+            evictions = self._layouts.evictions
+            known = gpu.joined = Joined(polled.names, polled.missing, rest, place, evictions)
+        return known.layout, polled.numbers.tobytes() + rest.numbers.tobytes()
 
     def _look_up(self, gpu: Gpu) -> None:
         gpu.handle = self.caller.call("nvmlDeviceGetHandleByPciBusId", gpu.pci_bus_id)

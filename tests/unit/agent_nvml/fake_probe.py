@@ -44,6 +44,9 @@ class FakeProbe:
     def next_xid(self, timeout_s: float) -> Xid | None:
         return self.xids.pop(0) if self.xids else None
 
+    def wake(self) -> None:
+        return
+
     def watch(self) -> Watch | None:
         return self.watched
 
