@@ -13,6 +13,8 @@ from gpuwarden_wire.schema import Schema
 Seal = Callable[[Sequence[Table], Iterable[Schema]], None]
 
 _LONGEST_GRACE_S = 1.0
+_EARLY_S = 0.1
+"""A tick that comes so much before its time may have its grace so much prolonged."""
 
 
 class Sealer:
@@ -26,6 +28,8 @@ class Sealer:
         self._tables: list[tuple[Table, Schema]] = []
         self._heard: set[str] = set()
         self._first_at = 0.0
+        self._interval_s = interval_s
+        self._wakes_at = 0.0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="sealer", daemon=True)
 
@@ -36,11 +40,14 @@ class Sealer:
     def add(self, collector: str, tables: Sequence[tuple[Table, Schema]]) -> None:
         """What one call of a collector brought, nothing included."""
         with self._changed:
-            if not self._heard:
+            first = not self._heard
+            if first:
                 self._first_at = time.monotonic()
             self._heard.add(collector)
             self._tables += tables
-            self._changed.notify()
+            ends_at = self._first_at + self._grace_s
+            if self._heard >= self._expected or (first and self._wakes_at > ends_at + _EARLY_S):
+                self._changed.notify()
 
     def stop(self) -> None:
         """Seal what is there and end."""
@@ -63,10 +70,23 @@ class Sealer:
             while not self._ready():
                 if self._stopping:
                     return None
-                self._changed.wait(self._left())
+                self._wait()
             gathered, self._tables = self._tables, []
             self._heard.clear()
             return gathered
+
+    def _wait(self) -> None:
+        """Sleep until the tick is whole, or has had its grace.
+
+        Where nothing was heard yet, until the grace of the next tick is over: its first collector
+        then need not wake us, which would cost more than all the rest here.
+        """
+        left = self._left()
+        if left is None:
+            next_ends_at = self._first_at + self._interval_s + self._grace_s
+            left = max(next_ends_at - time.monotonic(), self._interval_s)
+        self._wakes_at = time.monotonic() + left
+        self._changed.wait(left)
 
     def _ready(self) -> bool:
         if not self._heard:

@@ -36,6 +36,7 @@ class BatchTooLarge(WireError):
     """More than MAX_BODY_BYTES, before or after decompression."""
 
 
+_kept = threading.local()
 _batch_encoder = msgspec.msgpack.Encoder()
 _batch_decoder = msgspec.msgpack.Decoder(Batch)
 _ack_decoder = msgspec.json.Decoder(Acknowledgement)
@@ -81,7 +82,15 @@ def compress(body: bytes, encoding: Encoding) -> bytes:
         case Encoding.GZIP:
             return gzip.compress(body, compresslevel=1, mtime=0)
         case Encoding.ZSTD:
-            return zstandard.ZstdCompressor(level=1).compress(body)
+            return _zstd_compressor().compress(body)
+
+
+def _zstd_compressor() -> zstandard.ZstdCompressor:
+    """One a thread: making one costs more than most batches do."""
+    known: zstandard.ZstdCompressor | None = getattr(_kept, "compressor", None)
+    if known is None:
+        known = _kept.compressor = zstandard.ZstdCompressor(level=1)
+    return known
 
 
 def decompress(body: bytes, encoding: Encoding) -> bytes:

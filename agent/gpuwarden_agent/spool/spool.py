@@ -28,6 +28,7 @@ _IN_ORDER = 4
 """Unsent telemetry up to this many batches goes in order; beyond, the newest goes first."""
 
 _RETRY_DISK_S = 5.0
+_RELEASE_EVERY_TRIMS = 64
 _SHED_STEP = 64
 _decoder = msgspec.msgpack.Decoder(Batch)
 
@@ -81,6 +82,11 @@ class Spool:
         self._floor = dict.fromkeys(Stream, 0)
         self._shed_here = dict.fromkeys(Stream, 0)
         self._has_shed = self._disk.count_shed() > 0
+        self._may_be_unsent = True
+        self._hungry = False
+        self._fresh: Outgoing | None = None
+        self._trims = 0
+        self._trim_due = False
 
     # what was collected
 
@@ -91,16 +97,31 @@ class Spool:
         """
         with self._lock:
             bodies = [
-                self._encode(Stream.EVENTS, events=tuple(events[start : start + _EVENTS_A_BATCH]))
+                encode_batch(
+                    self._batch(
+                        Stream.EVENTS, events=tuple(events[start : start + _EVENTS_A_BATCH])
+                    )
+                )
                 for start in range(0, len(events), _EVENTS_A_BATCH)
             ]
             self._append(Stream.EVENTS, bodies, position, ())
 
     def append_telemetry(self, tables: Sequence[Table], schemas: Iterable[Schema]) -> None:
-        """Store one batch of telemetry and the schemas that its tables name."""
+        """Store one batch of telemetry and the schemas that its tables name.
+
+        It is numbered at once, and kept at hand, where the sender waits for just that.
+        """
         with self._lock:
-            body = self._encode(Stream.TELEMETRY, tables=tuple(tables))
-            self._append(Stream.TELEMETRY, [body], None, tuple(schemas))
+            batch = self._batch(Stream.TELEMETRY, tables=tuple(tables))
+            hungry, self._hungry = self._hungry, False
+            (entry,) = self._append(
+                Stream.TELEMETRY, [encode_batch(batch)], None, tuple(schemas), number=hungry
+            )
+            if entry.seq is None:
+                self._may_be_unsent = True
+            else:
+                self._newest_sent_id = max(self._newest_sent_id, entry.id)
+                self._fresh = Outgoing(entry.id, msgspec.structs.replace(batch, seq=entry.seq))
 
     def position(self, follower: str) -> bytes | None:
         """What was last stored by `append_events` under this name."""
@@ -132,10 +153,21 @@ class Spool:
             found = self._first(Stream.EVENTS, after_seq)
             return self._outgoing(*found) if found else None
 
-    def next_telemetry(self, after_seq: int) -> Outgoing | None:
-        """The next telemetry: what has a sequence above `after_seq`, then live, then backlog."""
+    def next_telemetry(self, after_seq: int, *, gets_through: bool = False) -> Outgoing | None:
+        """The next telemetry: what has a sequence above `after_seq`, then live, then backlog.
+
+        Args:
+            after_seq: Sequence that was sent last.
+            gets_through: The server takes batches: where there is none, the next one to be stored
+                will be the next to be sent.
+        """
         with self._lock:
+            fresh = self._fresh
+            floor = max(after_seq, self._floor[Stream.TELEMETRY])
+            if fresh is not None and fresh.batch.seq == floor + 1:
+                return self._complete(self._disk, fresh.entry_id, fresh.batch)
             found = self._first(Stream.TELEMETRY, after_seq) or self._number_next()
+            self._hungry = gets_through and found is None
             return self._outgoing(*found) if found else None
 
     def schemas(self) -> dict[str, Schema]:
@@ -152,12 +184,16 @@ class Spool:
             if durable_seq <= self._floor[stream]:
                 return
             self._floor[stream] = durable_seq
+            if stream is Stream.TELEMETRY and self._overflow is None and not self._has_shed:
+                self._trim_due = True  # with the next batch: a commit of its own costs as much
+                return
             for store in self._stores():
                 self._trim_store(store, stream)
 
     def split(self, outgoing: Outgoing) -> bool:
         """Halve a batch that the server found too large; False where it cannot be halved."""
         with self._lock:
+            self._fresh, self._may_be_unsent = None, True
             halves = halve(outgoing.batch, self.schemas())
             store = self._store_of(outgoing.entry_id)
             if halves is None or store is None:
@@ -175,6 +211,7 @@ class Spool:
         """Give up a batch that the server refuses for ever; its sequence is declared as dropped."""
         with self._lock:
             store = self._store_of(outgoing.entry_id)
+            self._fresh = None
             if store is None:
                 return
             stream, seq = outgoing.batch.stream, outgoing.batch.seq
@@ -202,6 +239,7 @@ class Spool:
     def size(self) -> SpoolSize:
         """How full the spool is."""
         with self._lock:
+            self._trim_where_due()
             totals = [store.totals() for store in self._stores()]
         in_memory = totals[1] if len(totals) > 1 else {}
         return SpoolSize(
@@ -222,6 +260,7 @@ class Spool:
         with self._lock:
             if self._overflow is not None:
                 self._drain(self._overflow)
+            self._trim_where_due()
             lost = self.size().in_memory
             if self._overflow is None:
                 self._mark_closed()
@@ -232,23 +271,21 @@ class Spool:
 
     # storing
 
-    def _encode(
+    def _batch(
         self, stream: Stream, events: tuple[Event, ...] = (), tables: tuple[Table, ...] = ()
-    ) -> bytes:
-        return encode_batch(
-            Batch(
-                version=WIRE_VERSION,
-                node_id=self._origin.node_id,
-                spool_id="",
-                stream=stream,
-                seq=0,
-                boot_id=self._origin.boot_id,
-                agent_version=self._origin.agent_version,
-                sent_at=self._clock(),
-                interval_s=self._origin.interval_s,
-                tables=tables,
-                events=events,
-            )
+    ) -> Batch:
+        return Batch(
+            version=WIRE_VERSION,
+            node_id=self._origin.node_id,
+            spool_id="",
+            stream=stream,
+            seq=0,
+            boot_id=self._origin.boot_id,
+            agent_version=self._origin.agent_version,
+            sent_at=self._clock(),
+            interval_s=self._origin.interval_s,
+            tables=tables,
+            events=events,
         )
 
     def _append(
@@ -257,20 +294,24 @@ class Spool:
         bodies: Sequence[bytes],
         position: Position | None,
         schemas: Sequence[Schema],
-    ) -> None:
+        *,
+        number: bool = False,
+    ) -> list[Entry]:
         self.retry_disk()
-        entries = [self._seal(stream, body) for body in bodies]
+        number = number or stream is Stream.EVENTS
+        entries = [self._seal(stream, body, number=number) for body in bodies]
         if self._overflow is None:
             try:
                 self._put(self._disk, self._cap_bytes, entries, position, schemas)
-                return
+                return entries
             except StoreFailed as failure:
                 self._degrade(failure.reason)
         assert self._overflow is not None
         self._put(self._overflow, self._memory_cap_bytes, entries, position, schemas)
+        return entries
 
-    def _seal(self, stream: Stream, body: bytes) -> Entry:
-        seq = self._take_seq(stream) if stream is Stream.EVENTS else None
+    def _seal(self, stream: Stream, body: bytes, *, number: bool) -> Entry:
+        seq = self._take_seq(stream) if number else None
         self._next_id += 1
         return Entry(self._next_id - 1, stream, seq, body)
 
@@ -297,8 +338,13 @@ class Spool:
                     store.insert(entry)
                 if position is not None:
                     store.set_position(*position)
+                trims = self._trim_due and store is self._disk
+                if trims:
+                    store.delete_through(Stream.TELEMETRY, self._floor[Stream.TELEMETRY])
                 self._make_room(store, cap_bytes)
                 self._save_sequences(store)
+            if trims:
+                self._trimmed(store)
         except StoreFailed:
             self._next_seq, self._shed_here = before, shed_before
             raise
@@ -321,6 +367,7 @@ class Spool:
 
     def _shed(self, store: BatchStore, stream: Stream, entry_id: int, seq: int | None) -> None:
         number = self._take_seq(stream) if seq is None else seq
+        self._fresh = None
         store.delete(entry_id)
         store.release_shed(stream, number)
         store.add_shed(stream, number, number)
@@ -341,6 +388,8 @@ class Spool:
 
     def _first(self, stream: Stream, after_seq: int) -> tuple[BatchStore, Entry] | None:
         floor = max(after_seq, self._floor[stream])
+        if floor + 1 >= self._next_seq[stream]:
+            return None  # all that was ever numbered
         found = [
             (store, entry)
             for store in self._stores()
@@ -350,9 +399,12 @@ class Spool:
 
     def _number_next(self) -> tuple[BatchStore, Entry] | None:
         # On a full disk nothing can be numbered: its telemetry waits, what is in memory goes.
+        if not self._may_be_unsent:
+            return None
         store = self._overflow or self._disk
         entry = store.oldest_unsent()
         if entry is None:
+            self._may_be_unsent = self._overflow is not None
             return None
         if store.has_more_unsent_than(_IN_ORDER):
             newest = store.newest_unsent()
@@ -372,18 +424,21 @@ class Spool:
         return store, Entry(entry.id, entry.stream, seq, entry.body)
 
     def _outgoing(self, store: BatchStore, entry: Entry) -> Outgoing:
-        seq = entry.seq or 0
-        waiting = entry.stream is Stream.EVENTS and self._first(Stream.EVENTS, seq) is not None
         sealed = _decoder.decode(entry.body)
+        numbered = msgspec.structs.replace(sealed, seq=entry.seq or 0)
+        return self._complete(store, entry.id, numbered)
+
+    def _complete(self, store: BatchStore, entry_id: int, sealed: Batch) -> Outgoing:
+        """Fill in what is known only when a numbered batch is sent."""
+        of_events, seq = sealed.stream is Stream.EVENTS, sealed.seq
         batch = msgspec.structs.replace(
             sealed,
             spool_id=self.spool_id,
-            seq=seq,
-            more_events=waiting,
-            late=entry.stream is Stream.EVENTS and self._is_late(sealed),
-            shed=self._declared(store, entry.stream, seq),
+            more_events=of_events and self._first(Stream.EVENTS, seq) is not None,
+            late=of_events and self._is_late(sealed),
+            shed=self._declared(store, sealed.stream, seq),
         )
-        return Outgoing(entry.id, batch)
+        return Outgoing(entry_id, batch)
 
     def _is_late(self, sealed: Batch) -> bool:
         """Whether what ended the faults of a batch of events may wait behind it.
@@ -402,6 +457,18 @@ class Spool:
         except StoreFailed as failure:
             self._degrade(failure.reason)
             return ()
+
+    def _trim_where_due(self) -> None:
+        if self._trim_due:
+            self._trim_store(self._disk, Stream.TELEMETRY)
+            self._trim_due = False
+
+    def _trimmed(self, store: BatchStore) -> None:
+        """Telemetry was let go of beside other work."""
+        self._trim_due = False
+        self._trims += 1
+        if self._trims % _RELEASE_EVERY_TRIMS == 0:
+            store.release_pages()
 
     def _trim_store(self, store: BatchStore, stream: Stream) -> None:
         try:
@@ -433,6 +500,7 @@ class Spool:
             # Numbers given from here on may never reach the disk; see opening._resume.
             sound_marker(self._folder).unlink(missing_ok=True)
             self._overflow = BatchStore(None)
+            self._may_be_unsent, self._fresh = True, None
         self._trouble = reason
         self._retry_at = self._monotonic() + _RETRY_DISK_S
 
@@ -451,6 +519,7 @@ class Spool:
             return
         overflow.close()
         self._overflow = None
+        self._may_be_unsent = True
         self._trouble = None
         sound_marker(self._folder).touch()
 

@@ -76,6 +76,9 @@ class BatchStore:
             str(path) if path else ":memory:", isolation_level=None, check_same_thread=False
         )
         self._on_disk = path is not None
+        self._level = ""
+        self._facts: dict[str, str] = {}
+        self._schemas: set[str] = set()
         try:
             self._prepare()
         except sqlite3.DatabaseError as error:
@@ -107,8 +110,7 @@ class BatchStore:
         """
         try:
             if self._on_disk:
-                level = "FULL" if durable else "NORMAL"
-                self._connection.execute(f"PRAGMA synchronous = {level}")
+                self._sync("FULL" if durable else "NORMAL")
             self._connection.execute("BEGIN IMMEDIATE")
             yield
             self._connection.execute("COMMIT")
@@ -117,7 +119,14 @@ class BatchStore:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+                self._facts.clear()
+                self._schemas.clear()
                 self._measure()
+
+    def _sync(self, level: str) -> None:
+        if level != self._level:
+            self._connection.execute(f"PRAGMA synchronous = {level}")
+            self._level = level
 
     def close(self) -> None:
         """Close the database; what is committed stays."""
@@ -130,8 +139,10 @@ class BatchStore:
         return self._one_text("SELECT value FROM facts WHERE name = ?", name)
 
     def set_fact(self, name: str, value: str) -> None:
-        """Store a fact."""
-        self._run("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+        """Store a fact, where it is another than before."""
+        if self._facts.get(name) != value:
+            self._run("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+            self._facts[name] = value
 
     def position(self, name: str) -> bytes | None:
         """What a follower committed last."""
@@ -148,10 +159,13 @@ class BatchStore:
 
     def add_schema(self, schema: Schema) -> None:
         """Keep a schema for as long as batches may name it."""
+        if schema.hash in self._schemas:
+            return
         self._run(
             "INSERT OR IGNORE INTO schemas VALUES (?, ?)",
             (schema.hash, msgspec.msgpack.encode(schema)),
         )
+        self._schemas.add(schema.hash)
 
     def schemas(self) -> dict[str, Schema]:
         """All schemas by hash."""
