@@ -31,7 +31,13 @@ from gpuwarden_agent.sources.nvml_calls import (
     Readings,
     read_group,
 )
-from gpuwarden_agent.sources.nvml_fields import FIELD_BYTES, GROUPS, number_form, prepare_fields
+from gpuwarden_agent.sources.nvml_fields import (
+    FIELD_BYTES,
+    GROUPS,
+    Field,
+    number_form,
+    prepare_fields,
+)
 from gpuwarden_agent.sources.nvml_flight import Step
 from gpuwarden_agent.sources.nvml_links import (
     LINK_STATE_METRICS,
@@ -191,21 +197,19 @@ def make_plan(
         return None
     answers = struct.Struct("=" + _KIND_AND_CODE * ((draft.size - answers_at) // FIELD_BYTES))
     expected = answers.unpack_from(buffer, answers_at)
-    forms = list(map(number_form, expected[::2], expected[1::2]))
-    of_links = forms[len(fields) :]
-    if not codes.LOST.isdisjoint(expected[1::2]):
+    kinds, found = expected[::2], expected[1::2]
+    if not codes.LOST.isdisjoint(found):
         return None
-    if not all(has for _, has in of_links):  # one that is down
+    if any(found[len(fields) :]):  # a link that is down
         return make_plan(caller, gpu, readings, links=False)
-    missing = dict(readings.missing)
-    for one, (_, has), code in zip(fields, forms, expected[1::2], strict=False):
-        if has:
-            draft.name(one.metric, one.scale)
-        else:
-            missing[one.metric] = code
+    forms = list(map(number_form, kinds, found))
+    missing = _name_fields(draft, fields, forms, found)
+    of_links = len(found) > len(fields)
     slow_links = not of_links and gpu.links != ()
     elsewhere = set(chain.from_iterable(group[0].metrics for group in slow))
     elsewhere.update(LINK_STATE_METRICS if slow_links else ())
+    missing = {m: c for m, c in {**readings.missing, **missing}.items() if m not in elsewhere}
+    names = (*draft.names, *(LINK_STATE_METRICS if of_links else ()))
     return PollPlan(
         steps=steps,
         buffer=buffer,
@@ -215,15 +219,24 @@ def make_plan(
         expected=expected,
         numbers=struct.Struct(draft.form + "".join(form for form, _ in forms)),
         scales=tuple(draft.scales),
-        links=bool(of_links),
+        links=of_links,
         slow=slow,
         slow_links=slow_links,
-        columns=Columns(
-            (*draft.names, *(LINK_STATE_METRICS if of_links else ())),
-            array("d"),
-            {metric: code for metric, code in missing.items() if metric not in elsewhere},
-        ),
+        columns=Columns(names, array("d"), missing),
     )
+
+
+def _name_fields(
+    draft: _Draft, fields: Sequence[Field], forms: Sequence[tuple[str, bool]], found: Sequence[int]
+) -> dict[str, int]:
+    """Names for the fields that have numbers; the codes of the others by metric."""
+    missing = {}
+    for one, (_, has_number), code in zip(fields, forms, found, strict=False):
+        if has_number:
+            draft.name(one.metric, one.scale)
+        else:
+            missing[one.metric] = code
+    return missing
 
 
 def _add_group(draft: _Draft, gpu: Gpu, group: tuple[Query, ...], readings: Readings) -> bool:

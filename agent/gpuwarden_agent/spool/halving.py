@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from gpuwarden_wire.batches import Batch, MissingCell, Table
+from gpuwarden_wire.codec import encode_batch
 from gpuwarden_wire.schema import Schema
 
 _F32_BYTES, _F64_BYTES = 4, 8
@@ -63,3 +64,8 @@ def _columns(block: bytes, columns: int, rows: int, width: int, start: int, end:
         block[(column * rows + start) * width : (column * rows + end) * width]
         for column in range(columns)
     )
+
+
+def template(batch: Batch) -> bytes:
+    """A batch as it lies in the store: without what is filled in when it is sent."""
+    return encode_batch(replace(batch, spool_id="", seq=0, shed=(), schemas=(), more_events=False))

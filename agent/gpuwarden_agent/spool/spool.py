@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwarden_agent.spool.entry import Entry, Origin, Outgoing, SpoolSize
-from gpuwarden_agent.spool.halving import halve
+from gpuwarden_agent.spool.entry import Entry, Origin, Outgoing, SpoolSize, size_of
+from gpuwarden_agent.spool.halving import halve, template
 from gpuwarden_agent.spool.opening import open_spool, sound_marker, take_folder
 from gpuwarden_agent.spool.store import BatchStore, StoreFailed
-from gpuwarden_wire.batches import WIRE_VERSION, Batch, ShedRange, Stream, Table
+from gpuwarden_wire.batches import Batch, ShedRange, Stream, Table
 from gpuwarden_wire.codec import encode_batch
 from gpuwarden_wire.events import Event
 from gpuwarden_wire.schema import Schema
@@ -22,8 +22,6 @@ MEMORY_CAP_BYTES = 16 * 1024 * 1024
 """Most bytes kept in memory while the disk takes nothing: about two hours of a full node."""
 
 _EVENTS_A_BATCH = 500
-LATE_S = 60.0
-"""Events that waited longer may have been answered meanwhile: by a reset, a passed check."""
 _IN_ORDER = 4
 """Unsent telemetry up to this many batches goes in order; beyond, the newest goes first."""
 
@@ -96,14 +94,12 @@ class Spool:
         While the disk takes nothing they are kept in memory, which `trouble` says.
         """
         with self._lock:
-            bodies = [
-                encode_batch(
-                    self._batch(
-                        Stream.EVENTS, events=tuple(events[start : start + _EVENTS_A_BATCH])
-                    )
-                )
-                for start in range(0, len(events), _EVENTS_A_BATCH)
-            ]
+            now = self._clock()
+            parts = (
+                events[at : at + _EVENTS_A_BATCH] for at in range(0, len(events), _EVENTS_A_BATCH)
+            )
+            batches = [self._origin.batch(Stream.EVENTS, now, tuple(part)) for part in parts]
+            bodies = list(map(encode_batch, batches))
             self._append(Stream.EVENTS, bodies, position, ())
 
     def append_telemetry(self, tables: Sequence[Table], schemas: Iterable[Schema]) -> None:
@@ -112,7 +108,7 @@ class Spool:
         It is numbered at once, and kept at hand, where the sender waits for just that.
         """
         with self._lock:
-            batch = self._batch(Stream.TELEMETRY, tables=tuple(tables))
+            batch = self._origin.batch(Stream.TELEMETRY, self._clock(), tables=tuple(tables))
             hungry, self._hungry = self._hungry, False
             (entry,) = self._append(
                 Stream.TELEMETRY, [encode_batch(batch)], None, tuple(schemas), number=hungry
@@ -200,8 +196,8 @@ class Spool:
                 return False
             try:
                 with store.transaction(durable=outgoing.batch.stream is Stream.EVENTS):
-                    store.replace_body(outgoing.entry_id, _template(halves[0]))
-                    self._insert_behind(store, outgoing, _template(halves[1]))
+                    store.replace_body(outgoing.entry_id, template(halves[0]))
+                    self._insert_behind(store, outgoing, template(halves[1]))
             except StoreFailed as failure:
                 self._degrade(failure.reason)
                 return False
@@ -241,13 +237,7 @@ class Spool:
         with self._lock:
             self._trim_where_due()
             totals = [store.totals() for store in self._stores()]
-        in_memory = totals[1] if len(totals) > 1 else {}
-        return SpoolSize(
-            events=sum(total[Stream.EVENTS][0] for total in totals),
-            telemetry=sum(total[Stream.TELEMETRY][0] for total in totals),
-            payload_bytes=sum(size for total in totals for _, size in total.values()),
-            in_memory=sum(count for count, _ in in_memory.values()),
-        )
+        return size_of(*totals)
 
     def retry_disk(self) -> None:
         """Move what is in memory to the disk, if it takes it by now; cheap where nothing is."""
@@ -270,23 +260,6 @@ class Spool:
             return lost
 
     # storing
-
-    def _batch(
-        self, stream: Stream, events: tuple[Event, ...] = (), tables: tuple[Table, ...] = ()
-    ) -> Batch:
-        return Batch(
-            version=WIRE_VERSION,
-            node_id=self._origin.node_id,
-            spool_id="",
-            stream=stream,
-            seq=0,
-            boot_id=self._origin.boot_id,
-            agent_version=self._origin.agent_version,
-            sent_at=self._clock(),
-            interval_s=self._origin.interval_s,
-            tables=tables,
-            events=events,
-        )
 
     def _append(
         self,
@@ -435,18 +408,10 @@ class Spool:
             sealed,
             spool_id=self.spool_id,
             more_events=of_events and self._first(Stream.EVENTS, seq) is not None,
-            late=of_events and self._is_late(sealed),
+            late=of_events and self._origin.is_late(sealed, self._clock()),
             shed=self._declared(store, sealed.stream, seq),
         )
         return Outgoing(entry_id, batch)
-
-    def _is_late(self, sealed: Batch) -> bool:
-        """Whether what ended the faults of a batch of events may wait behind it.
-
-        Told by this clock alone; where it was set back since, nothing is known of the wait.
-        """
-        waited_s = self._clock() - sealed.sent_at
-        return sealed.boot_id != self._origin.boot_id or not 0.0 <= waited_s <= LATE_S
 
     def _declared(self, store: BatchStore, stream: Stream, seq: int) -> tuple[ShedRange, ...]:
         if not self._has_shed:
@@ -508,7 +473,7 @@ class Spool:
         before = dict(self._next_seq)
         try:
             with self._disk.transaction(durable=True):
-                self._move(overflow)
+                self._disk.take_from(overflow)
                 for stream, floor in self._floor.items():
                     self._disk.delete_through(stream, floor)
                 self._make_room(self._disk, self._cap_bytes)
@@ -523,16 +488,6 @@ class Spool:
         self._trouble = None
         sound_marker(self._folder).touch()
 
-    def _move(self, overflow: BatchStore) -> None:
-        for entry in overflow.entries():
-            self._disk.insert(entry)
-        for schema in overflow.schemas().values():
-            self._disk.add_schema(schema)
-        for name, content in overflow.positions():
-            self._disk.set_position(name, content)
-        for dropped in overflow.shed_ranges():
-            self._disk.add_shed(dropped.stream, dropped.first_seq, dropped.last_seq)
-
     def _mark_closed(self) -> None:
         try:
             with self._disk.transaction(durable=True):
@@ -540,10 +495,3 @@ class Spool:
                 self._save_sequences(self._disk)
         except StoreFailed:
             sound_marker(self._folder).unlink(missing_ok=True)
-
-
-def _template(batch: Batch) -> bytes:
-    """A batch as it lies in the store: without what is filled in when it is sent."""
-    return encode_batch(
-        msgspec.structs.replace(batch, spool_id="", seq=0, shed=(), schemas=(), more_events=False)
-    )

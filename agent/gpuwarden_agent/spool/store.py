@@ -253,6 +253,17 @@ class BatchStore:
         execute("DELETE FROM shed WHERE carrier_stream = ? AND carrier_seq <= ?", (stream, seq))
         self.payload_bytes -= freed
 
+    def take_from(self, other: BatchStore) -> None:
+        """Add everything that another store holds."""
+        for entry in other.entries():
+            self.insert(entry)
+        for schema in other.schemas().values():
+            self.add_schema(schema)
+        for name, content in other.positions():
+            self.set_position(name, content)
+        for dropped in other.shed_ranges():
+            self.add_shed(dropped.stream, dropped.first_seq, dropped.last_seq)
+
     def clear(self) -> None:
         """Remove every batch, shed range and position."""
         for table in ("batches", "shed", "positions"):

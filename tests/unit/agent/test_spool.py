@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwarden_agent.spool.entry import Outgoing, SpoolUnusable
-from gpuwarden_agent.spool.spool import LATE_S, Spool
+from gpuwarden_agent.spool.entry import LATE_S, Outgoing, SpoolUnusable
+from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_wire.batches import ShedRange, Stream
 from gpuwarden_wire.codec import encode_batch
 from tests.builders.agent import BOOT, event, node_table, origin
