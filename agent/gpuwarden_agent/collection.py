@@ -40,7 +40,7 @@ class Collection:
             self._emit(harvest.events)
         self._latest.note_good(collector, harvest, now, took_s)
         self._inventory.heard(collector, harvest.inventory, now)
-        self._add(collector, harvest.rows, now)
+        self._add(collector, harvest.rows, now, urgent=harvest.urgent)
 
     def failed(self, collector: str, reason: str, now: float, took_s: float) -> None:
         """No reading came: each one that was there before says why."""
@@ -65,8 +65,15 @@ class Collection:
         self._inventory.heard(collector, None, now)
         self._add(collector, self._latest.missing(collector, Unavailable("maintenance")), now)
 
-    def _add(self, collector: str, rows: Mapping[EntityKind, Rows], now: float) -> None:
+    def _add(
+        self,
+        collector: str,
+        rows: Mapping[EntityKind, Rows],
+        now: float,
+        *,
+        urgent: bool = False,
+    ) -> None:
         with self._lock:
             admitted = self._precedence.admit(collector, rows, now)
             tables = self._tables.tables(collector, admitted.rows, now, admitted.shared)
-        self._sealer.add(collector, tables)
+        self._sealer.add(collector, tables, urgent=urgent)

@@ -16,6 +16,7 @@ from gpuwarden_agent.setting_values import (
     parse_byte_count,
     parse_command,
     parse_exporters,
+    parse_fast_seconds,
     parse_key,
     parse_log_level,
     parse_names,
@@ -114,6 +115,15 @@ class AgentSettings:
     interval_s: Annotated[
         float, Setting(parse_seconds, "Cadence of collection and telemetry, seconds.")
     ] = 5.0
+    fast_interval_s: Annotated[
+        float,
+        Setting(
+            parse_fast_seconds,
+            "Seconds between two looks at what announces a fault: recovery action, uncorrected "
+            "ECC, row remapping, lost GPUs, state of ports. Where one changed, all of its "
+            "collector is read and sent at once; 0 leaves it to the cadence of collection.",
+        ),
+    ] = 1.0
     deadline_s: Annotated[
         float,
         Setting(

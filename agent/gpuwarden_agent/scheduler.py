@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from gpuwarden_agent.collectors.contract import (
@@ -13,6 +14,7 @@ from gpuwarden_agent.collectors.contract import (
     CollectorError,
     Emit,
     EventFollower,
+    Glancing,
     Harvest,
     Lingering,
     Notice,
@@ -21,6 +23,7 @@ from gpuwarden_agent.collectors.contract import (
 from gpuwarden_agent.conditions import ConditionBoard
 from gpuwarden_agent.harvest_check import sound
 from gpuwarden_agent.logs import get_logger
+from gpuwarden_agent.port_watch import PortWatch
 from gpuwarden_agent.threads import tell_kernel_my_name
 
 _log = get_logger("scheduler")
@@ -96,6 +99,7 @@ class CollectorLoop:
         self._stop = threading.Event()
         self._woken = threading.Event()
         self._wanted = True
+        self._hurried = False
         self._released = False
         self._running_since: float | None = None
         self._told_stuck_at = 0.0
@@ -116,18 +120,34 @@ class CollectorLoop:
         interval = self.collector.interval_s
         due = time.monotonic()
         while not self._stop.is_set():
-            if self._wanted:
-                self._released = False
-                self._call()
-            else:
-                self._rest()
+            self._act()
             due += interval
             late = time.monotonic() - due
             if late > 0:
                 due += interval * -(-late // interval)  # keep the phase; what was missed is skipped
-            if self._woken.wait(max(0.0, due - time.monotonic())):
-                self._woken.clear()
-                due = time.monotonic()
+            due = self._await(due)
+
+    def _act(self, *, urgent: bool = False) -> None:
+        if self._wanted:
+            self._released = False
+            self._call(urgent=urgent)
+        else:
+            self._rest()
+
+    def _await(self, due: float) -> float:
+        """Sleep until the next call is due, monotonic seconds; a hurry leaves the cadence."""
+        while self._woken.wait(max(0.0, due - time.monotonic())):
+            self._woken.clear()
+            hurried, self._hurried = self._hurried, False
+            if self._stop.is_set() or not (hurried and self._wanted):
+                return time.monotonic()
+            self._act(urgent=True)
+        return due
+
+    def hurry(self) -> None:
+        """Make one call more at once, whose readings are sealed without waiting for others."""
+        self._hurried = True
+        self._woken.set()
 
     def _rest(self) -> None:
         if not self._released:
@@ -158,12 +178,13 @@ class CollectorLoop:
         held = self.collector.held() if isinstance(self.collector, Lingering) else ""
         return f"{self.name}: {held}" if held else ""
 
-    def _call(self) -> None:
+    def _call(self, *, urgent: bool) -> None:
         name = self.collector.name
         now, began = self._clock(), time.monotonic()
         self._running_since = began
         try:
             harvest = sound(self.collector.collect(now))
+            harvest = replace(harvest, urgent=True) if urgent else harvest
             self._running_since = None
             self._sink.took(name, harvest, now, time.monotonic() - began)
         except CollectorError as error:
@@ -295,11 +316,26 @@ class Scheduler:
         # Followers first: what happens from here on is not missed.
         self._loops: tuple[Loop, ...] = (*followers, *collectors)
         self._collectors = tuple(collectors)
+        self._ports: PortWatch | None = None
+
+    def hurry(self, name: str) -> None:
+        """Let a collector make one call more at once."""
+        for loop in self._collectors:
+            if loop.name == name:
+                loop.hurry()
+
+    def look_between(self, interval_s: float) -> None:
+        """Look at ports between two collections, so often; before the start."""
+        collectors = [loop.collector for loop in self._collectors]
+        watched = {one.name: one for one in collectors if isinstance(one, Glancing)}
+        self._ports = PortWatch(watched, self.hurry, interval_s)
 
     def start(self) -> None:
         """Start all loops."""
         for loop in self._loops:
             loop.start()
+        if self._ports is not None:
+            self._ports.start()
 
     def pause(self) -> None:
         """Let every collector release what it holds; followers hold no device and go on."""
@@ -324,6 +360,8 @@ class Scheduler:
 
     def stop(self, patience_s: float) -> list[str]:
         """End all loops within `patience_s`; returns the names of those that are stuck."""
+        if self._ports is not None:
+            self._ports.stop()
         for loop in self._loops:
             loop.stop()
         deadline = time.monotonic() + patience_s

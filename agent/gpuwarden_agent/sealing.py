@@ -30,6 +30,7 @@ class Sealer:
         self._first_at = 0.0
         self._interval_s = interval_s
         self._wakes_at = 0.0
+        self._urgent = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="sealer", daemon=True)
 
@@ -37,8 +38,10 @@ class Sealer:
         """Begin."""
         self._thread.start()
 
-    def add(self, collector: str, tables: Sequence[tuple[Table, Schema]]) -> None:
-        """What one call of a collector brought, nothing included."""
+    def add(
+        self, collector: str, tables: Sequence[tuple[Table, Schema]], *, urgent: bool = False
+    ) -> None:
+        """What one call of a collector brought, nothing included; urgent waits for no other."""
         with self._changed:
             first = not self._heard
             if first:
@@ -46,7 +49,12 @@ class Sealer:
             self._heard.add(collector)
             self._tables += tables
             ends_at = self._first_at + self._grace_s
-            if self._heard >= self._expected or (first and self._wakes_at > ends_at + _EARLY_S):
+            self._urgent = self._urgent or urgent
+            if (
+                urgent
+                or self._heard >= self._expected
+                or (first and self._wakes_at > ends_at + _EARLY_S)
+            ):
                 self._changed.notify()
 
     def stop(self) -> None:
@@ -73,6 +81,7 @@ class Sealer:
                 self._wait()
             gathered, self._tables = self._tables, []
             self._heard.clear()
+            self._urgent = False
             return gathered
 
     def _wait(self) -> None:
@@ -91,7 +100,9 @@ class Sealer:
     def _ready(self) -> bool:
         if not self._heard:
             return False
-        return self._stopping or self._heard >= self._expected or self._left() == 0.0
+        return (
+            self._stopping or self._urgent or self._heard >= self._expected or self._left() == 0.0
+        )
 
     def _left(self) -> float | None:
         if not self._heard:

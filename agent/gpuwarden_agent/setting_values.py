@@ -56,6 +56,14 @@ def parse_seconds(raw: str) -> float:
     return value
 
 
+def parse_fast_seconds(raw: str) -> float:
+    """Seconds from 0.2 to 60; 0 is off."""
+    value = float(raw)
+    if value != 0 and not 0.2 <= value <= 60:
+        raise ValueError("give seconds from 0.2 to 60, or 0")
+    return value
+
+
 def parse_slow_seconds(raw: str) -> float:
     """Seconds from five minutes to a day."""
     value = float(raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,11 @@ def started(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def agent_program() -> Path:
+    """The agent's command as it is installed."""
+    return Path(sys.executable).with_name("gpuwarden-agent")
 
 
 def agent_environment(

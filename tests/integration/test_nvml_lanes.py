@@ -14,6 +14,7 @@ from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_answers import AnswerReader
 from gpuwarden_agent.sources.nvml_calls import Caller, Gpu, Lane
 from gpuwarden_agent.sources.nvml_child import load_library
+from gpuwarden_agent.sources.nvml_fast import FastLane
 from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot, Step
 from gpuwarden_agent.sources.nvml_frames import GpuAnswer
 from gpuwarden_agent.sources.nvml_roster import Roster
@@ -45,13 +46,20 @@ class Rig:
         self.recorder = CountingRecorder()
         self.now = 1000.0
         self.answers = AnswerReader()
-        self.roster = Roster(Caller(self.recorder), clock=lambda: self.now)
+        caller = Caller(self.recorder)
+        self.roster = Roster(caller, clock=lambda: self.now, fast=True)
+        self.lane = FastLane(caller, 1.0, clock=lambda: self.now)
 
     def read(self, after_s: float = 5.0) -> GpuAnswer:
         """The first GPU's answer."""
         self.now += after_s
         self.recorder.calls.clear()
         return self.answers.read(self.roster.read(1, self.scenario.node.driver)).gpus[0]
+
+    def look(self) -> tuple[str, ...]:
+        """GPUs of which the fast lane says that something changed."""
+        self.recorder.calls.clear()
+        return self.lane.look(self.roster.answering())
 
     @property
     def gpu(self) -> Gpu:
@@ -271,3 +279,49 @@ def test_another_board_behind_a_handle_is_not_taken_for_the_one_before(start: St
 
     rig.scenario.change(swap)
     assert rig.read().code == codes.GPU_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "number", ["field_230", "ecc_uncorrected_volatile", "remap_pending", "remap_failure"]
+)
+def test_the_fast_lane_sees_what_announces_a_fault_once(start: Start, number: str) -> None:
+    rig = start(nvml.h100_node(1))
+    rig.read()
+    assert rig.look() == ()
+    rig.change(**{number: 1, "temperature": 77})
+    assert rig.look() == (rig.gpu.uuid,)
+    assert rig.look() == ()
+    rig.read()
+    assert rig.look() == ()
+    assert rig.recorder.calls.total() == 3
+
+
+def test_the_fast_lane_does_not_tell_what_the_poll_told(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    rig.read()
+    rig.change(remap_pending=1)
+    assert rig.read().values["gpu_row_remap_pending"] == 1.0
+    assert rig.look() == ()
+
+
+def test_a_lost_gpu_is_told_by_the_fast_lane_once_and_looked_at_again_when_back(
+    start: Start,
+) -> None:
+    rig = start(nvml.h100_node(2))
+    rig.read()
+    rig.scenario.change(lambda n: n.gpu(0).lose())
+    assert rig.look() == (rig.gpu.uuid,)
+    assert rig.look() == ()
+    assert rig.read().code == codes.GPU_IS_LOST
+    assert rig.look() == ()
+    rig.scenario.change(lambda n: n.gpu(0).restore())
+    assert rig.read().code == codes.SUCCESS
+    rig.change(remap_pending=1)
+    assert rig.look() == (rig.gpu.uuid,)
+
+
+def test_what_a_gpu_lacks_leaves_the_rest_of_the_fast_lane(start: Start) -> None:
+    rig = start(nvml.a100_node(1))  # no recovery action
+    rig.read()
+    rig.change(ecc_uncorrected_volatile=1)
+    assert rig.look() == (rig.gpu.uuid,)

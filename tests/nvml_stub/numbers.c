@@ -210,20 +210,6 @@ static int is_per_link(unsigned field)
     return (field >= 161 && field <= 165) || (field >= 201 && field <= 222);
 }
 
-/* The number of a field: field_N.SCOPE, else field_N, else what the call of the same meaning says. */
-static int field_number(const struct gpu *gpu, unsigned field, unsigned scope, double *value)
-{
-    static const char *counters[] = {"link_replays", "link_recoveries", "link_crc_flit_errors"};
-    char name[TEXT];
-    snprintf(name, sizeof name, "field_%u.%u", field, scope);
-    if (scenario_number(gpu, name, value))
-        return 1;
-    snprintf(name, sizeof name, "field_%u", field);
-    if (scenario_number(gpu, name, value))
-        return 1;
-    return field >= 161 && field <= 163 && scenario_number(gpu, counters[field - 161], value);
-}
-
 static nvmlReturn_t read_field(const struct gpu *gpu, unsigned field, unsigned scope, double *value)
 {
     double c2c_links = 0;
@@ -246,8 +232,8 @@ static nvmlReturn_t read_field(const struct gpu *gpu, unsigned field, unsigned s
             return INVALID_ARGUMENT;
     }
     if (field == 186 && scope == 1) /* of the module: only where it is given */
-        return scenario_number(gpu, "field_186.1", value) ? SUCCESS : NOT_SUPPORTED;
-    return field_number(gpu, field, scope, value) ? SUCCESS : NOT_SUPPORTED;
+        return gpu->field_scoped[186] && scenario_number(gpu, "field_186.1", value) ? SUCCESS : NOT_SUPPORTED;
+    return scenario_field(gpu, field, scope, value) ? SUCCESS : NOT_SUPPORTED;
 }
 
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t *fields)
@@ -257,10 +243,13 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldV
     if (code != SUCCESS)
         return code;
     for (int i = 0; i < count; i++) {
-        char name[TEXT];
         double value = 0;
-        snprintf(name, sizeof name, "field_%u", fields[i].fieldId);
-        const struct rule *rule = scenario_rule(name, handle->gpu);
+        const struct rule *rule = NULL;
+        if (scenario.rule_count > 0) {
+            char name[TEXT];
+            snprintf(name, sizeof name, "field_%u", fields[i].fieldId);
+            rule = scenario_rule(name, handle->gpu);
+        }
         if (rule != NULL && rule->kind == RULE_FAIL)
             fields[i].nvmlReturn = (nvmlReturn_t)rule->argument;
         else

@@ -100,6 +100,22 @@ static int parse_text(struct gpu *gpu, const char *word, char *rest)
     return 1;
 }
 
+static void note_field(struct gpu *gpu, const char *word)
+{
+    static const char *counters[] = {"link_replays", "link_recoveries", "link_crc_flit_errors"};
+    unsigned field;
+    char dot = '\0';
+    if (sscanf(word, "field_%u%c", &field, &dot) >= 1 && field < MAX_FIELDS) {
+        if (dot == '.')
+            gpu->field_scoped[field] = 1;
+        else
+            gpu->field_at[field] = (short)gpu->number_count;
+    }
+    for (unsigned i = 0; i < 3; i++)
+        if (!strcmp(word, counters[i]) && gpu->field_at[161 + i] == 0)
+            gpu->field_at[161 + i] = (short)gpu->number_count;
+}
+
 static int parse_number(struct gpu *gpu, const char *word, char *rest)
 {
     struct number number = {.rate = 0};
@@ -110,6 +126,7 @@ static int parse_number(struct gpu *gpu, const char *word, char *rest)
     number.rate = strtod(end, NULL); /* "+1.5" a second; absent is 0 */
     snprintf(number.name, TEXT, "%s", word);
     gpu->numbers[gpu->number_count++] = number;
+    note_field(gpu, word);
     return 1;
 }
 
@@ -197,12 +214,33 @@ const struct rule *scenario_rule(const char *call, int gpu)
     return NULL;
 }
 
+static double value_now(const struct number *number)
+{
+    return number->rate == 0 ? number->value : number->value + number->rate * (monotonic() - loaded_at);
+}
+
 int scenario_number(const struct gpu *gpu, const char *name, double *value)
 {
     for (int i = 0; i < gpu->number_count; i++)
         if (!strcmp(gpu->numbers[i].name, name)) {
-            *value = gpu->numbers[i].value + gpu->numbers[i].rate * (monotonic() - loaded_at);
+            *value = value_now(&gpu->numbers[i]);
             return 1;
         }
     return 0;
+}
+
+int scenario_field(const struct gpu *gpu, unsigned field, unsigned scope, double *value)
+{
+    char name[TEXT];
+    if (field >= MAX_FIELDS)
+        return 0;
+    if (gpu->field_scoped[field]) {
+        snprintf(name, sizeof name, "field_%u.%u", field, scope);
+        if (scenario_number(gpu, name, value))
+            return 1;
+    }
+    if (gpu->field_at[field] == 0)
+        return 0;
+    *value = value_now(&gpu->numbers[gpu->field_at[field] - 1]);
+    return 1;
 }

@@ -10,6 +10,7 @@
 #define MAX_EVENTS 4096
 #define MAX_NUMBERS 192
 #define MAX_LINKS 36
+#define MAX_FIELDS 512
 #define MAX_PROCESSES 64
 #define TEXT 96
 
@@ -36,6 +37,10 @@ struct gpu {
     unsigned domain, bus, device;
     struct number numbers[MAX_NUMBERS];
     int number_count;
+    /* Where among the numbers field_N is, from 1; whether there is a field_N.SCOPE too. A poll asks
+     * for some eighty fields of each GPU: what the stub costs should not be taken for the agent's. */
+    short field_at[MAX_FIELDS];
+    unsigned char field_scoped[MAX_FIELDS];
     int link_count;
     unsigned char link_down[MAX_LINKS];
     unsigned pids[MAX_PROCESSES];
@@ -69,5 +74,7 @@ const char *scenario_path(void);
 const struct rule *scenario_rule(const char *call, int gpu);
 /* Value of a number now; 0 where the GPU has no such number. The lock must be held. */
 int scenario_number(const struct gpu *gpu, const char *name, double *value);
+/* Likewise of field_N.SCOPE, else field_N, else what the call of the same meaning says. */
+int scenario_field(const struct gpu *gpu, unsigned field, unsigned scope, double *value);
 
 #endif

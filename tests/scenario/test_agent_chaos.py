@@ -134,9 +134,9 @@ class Recording(Sealer):
         super().__init__(names, INTERVAL_S, lambda *_: None)
         self.tables: dict[str, list[Table]] = {name: [] for name in names}
 
-    def add(self, collector: str, tables: Any) -> None:
+    def add(self, collector: str, tables: Any, *, urgent: bool = False) -> None:
         self.tables[collector] += [table for table, _ in tables]
-        super().add(collector, tables)
+        super().add(collector, tables, urgent=urgent)
 
 
 @dataclass

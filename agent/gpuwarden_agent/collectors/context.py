@@ -72,4 +72,5 @@ def nvml_settings(
         keeps_state=keeps_state,
         gpus_expected=settings.gpus_expected,
         interval_s=settings.interval_s,
+        fast_interval_s=settings.fast_interval_s,
     )

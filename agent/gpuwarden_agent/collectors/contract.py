@@ -64,12 +64,14 @@ class Harvest:
         events: Facts found on the way (a GPU lost, a device gone).
         inventory: This collector's share (its own fields only), None where unchanged.
         notices: All conditions that stand now, by what they are about.
+        urgent: Something changed that others are not waited for with; set by the scheduler.
     """
 
     rows: Mapping[EntityKind, Rows] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     inventory: Inventory | None = None
     notices: Mapping[str, Notice] = field(default_factory=dict)
+    urgent: bool = False
 
 
 FIRST_ROUND = "first_round"
@@ -132,6 +134,18 @@ class Lingering(Protocol):
 
     def held(self) -> str:
         """After `close`: what is not released yet, in words; "" for nothing."""
+        ...
+
+
+@runtime_checkable
+class Glancing(Protocol):
+    """A collector that may be asked between two calls whether it is worth to call it at once."""
+
+    def glance(self) -> tuple[str, ...]:
+        """What announces a fault, as raw as it is cheap; called from another thread.
+
+        Empty where there is nothing to look at.
+        """
         ...
 
 

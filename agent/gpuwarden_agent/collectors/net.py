@@ -21,6 +21,7 @@ from gpuwarden_agent.sources.counter_files import CounterFiles
 from gpuwarden_agent.sources.kernel_files import list_names, reason_of
 from gpuwarden_agent.sources.listings import DeviceListing, is_physical
 from gpuwarden_agent.sources.pci_functions import function_behind
+from gpuwarden_agent.sources.state_glance import StateGlance
 from gpuwarden_wire.events import Inventory
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading, Unavailable
@@ -85,6 +86,8 @@ class NetCollector:
         self._infiniband = sys_root / "class" / "infiniband"
         self._listing = DeviceListing(self._folder)
         self._files = CounterFiles()
+        self._glance = StateGlance()
+        self._states: tuple[str, ...] = ()
         self._seen = SeenDevices(clock)
         self._interfaces: dict[str, _Interface] = {}
         self._told: tuple[str, ...] | None = None
@@ -101,6 +104,8 @@ class NetCollector:
             raise CollectorError(reason_of(error), f"Let the agent list {self._folder}.") from error
         if names is not None:
             self._plan(names)
+            self._states = tuple(f"{one.folder}/operstate" for one in self._interfaces.values())
+        self._glance.follow(self._states)
         rows = {name: self._read(interface) for name, interface in self._interfaces.items()}
         keys = tuple(rows)
         changed, self._told = keys != self._told, keys
@@ -109,9 +114,14 @@ class NetCollector:
             inventory=Inventory(nics=keys) if changed else None,
         )
 
+    def glance(self) -> tuple[str, ...]:
+        """State of each interface as its file has it."""
+        return self._glance.look()
+
     def close(self) -> None:
         """Close the counter files."""
         self._files.close()
+        self._glance.close()
 
     def _plan(self, names: list[str]) -> None:
         told = self._functions_of_rdma()

@@ -28,6 +28,7 @@ from gpuwarden_agent.sources.counter_files import ABSENT, CounterFiles
 from gpuwarden_agent.sources.kernel_files import list_names, reason_of
 from gpuwarden_agent.sources.listings import DeviceListing, supported
 from gpuwarden_agent.sources.pci_functions import function_behind
+from gpuwarden_agent.sources.state_glance import StateGlance
 from gpuwarden_wire.events import Inventory
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading, Unavailable
@@ -145,6 +146,8 @@ class RdmaCollector:
         self._folder = sys_root / "class" / "infiniband"
         self._listing = DeviceListing(self._folder)
         self._files = CounterFiles(_OPEN_FILES)
+        self._glance = StateGlance()
+        self._states: tuple[str, ...] = ()
         self._seen = SeenDevices(clock)
         self._ports: dict[str, _Port] = {}
         self._told: tuple[str, ...] | None = None
@@ -161,6 +164,8 @@ class RdmaCollector:
             raise CollectorError(reason_of(error), f"Let the agent list {self._folder}.") from error
         if devices is not None:
             self._plan(devices)
+            self._states = tuple(f"{port.folder}/state" for port in self._ports.values())
+        self._glance.follow(self._states)
         rows = {key: self._read(port) for key, port in self._ports.items()}
         keys = tuple(rows)
         changed, self._told = keys != self._told, keys
@@ -169,9 +174,14 @@ class RdmaCollector:
             inventory=Inventory(nics=keys) if changed else None,
         )
 
+    def glance(self) -> tuple[str, ...]:
+        """State of each port as its file has it."""
+        return self._glance.look()
+
     def close(self) -> None:
         """Close the counter files."""
         self._files.close()
+        self._glance.close()
 
     def _plan(self, devices: list[str]) -> None:
         known, self._ports = self._ports, {}

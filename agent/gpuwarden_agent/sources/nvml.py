@@ -7,7 +7,7 @@ side is `nvml_process.NvmlProbeProcess`; nothing here imports pynvml.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +30,7 @@ class NvmlSettings:
         gpus_expected: GPUs built into this node, those bound to another driver included; None takes
             the most ever seen.
         interval_s: Seconds between polls.
+        fast_interval_s: Seconds between looks at what announces a fault; 0 for none.
         call_deadline_s: Seconds that one poll of all GPUs may take before its readings count as
             stale. A poll of 8 GPUs takes tens of milliseconds; 10 s is the cycle limit that
             nvidia_gpu_exporter settled on.
@@ -51,6 +52,7 @@ class NvmlSettings:
     keeps_state: bool = True
     gpus_expected: int | None = None
     interval_s: float = 5.0
+    fast_interval_s: float = 0.0
     call_deadline_s: float = 10.0
     stuck_after_s: float = 30.0
     restart_after_s: float = 1.0
@@ -127,6 +129,10 @@ class NvmlProbe(Protocol):
 
         None before that where there is something else to look at: `watch`, or we were woken.
         """
+        ...
+
+    def on_change(self, hurry: Callable[[], None]) -> None:
+        """Call `hurry` from now on, from a thread of ours, where a poll is worth making at once."""
         ...
 
     def wake(self) -> None:

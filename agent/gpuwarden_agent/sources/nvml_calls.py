@@ -194,6 +194,10 @@ class Gpu:
         processes: How many there were, None where it did not say, for the code beside it.
         pids: Processes on it, None where this poll did not ask or it did not say.
         plan: How it is polled, None where that has to be found out.
+        fast: How it is looked at between polls, None where that has to be found out again, from
+            `fast_due` on, monotonic seconds.
+        fast_names, fast_places: Names of the last poll, and where among them those of `fast` are.
+        fast_seen: Numbers of `fast` at the last look or poll.
         joined: What its last answer was made of.
         rest: Readings that are not of the poll, None where some were read anew.
     """
@@ -220,11 +224,17 @@ class Gpu:
     pids: tuple[int, ...] | None = None
     plan: PollPlan | None = None
     rest: Columns | None = None
+    fast: PollPlan | None = None
+    fast_due: float = 0.0
+    fast_names: tuple[str, ...] = ()
+    fast_places: tuple[int, ...] = ()
+    fast_seen: array[float] | None = None
     joined: Joined | None = None
 
     def forget_support(self, now: float) -> None:
         """Ask afresh what this GPU answers."""
-        self.plan = self.rest = None
+        self.plan = self.rest = self.fast = None
+        self.fast_due = 0.0
         self.absent.clear()
         self.links = None
         self.batches.clear()

@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import mmap
 import os
+import select
 import signal
 import sys
 from threading import Lock, Thread
@@ -18,12 +19,15 @@ from threading import Lock, Thread
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_calls import Caller, CallError
 from gpuwarden_agent.sources.nvml_events import XidWatch
+from gpuwarden_agent.sources.nvml_fast import FastLane
 from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot
 from gpuwarden_agent.sources.nvml_frames import (
     Ask,
+    Hurry,
     Ready,
     Refused,
     Report,
+    Request,
     read_request,
     write_frame,
 )
@@ -54,7 +58,9 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-def serve(requests: int, reporter: Reporter, caller: Caller, watch: XidWatch) -> int:
+def serve(
+    requests: int, reporter: Reporter, caller: Caller, watch: XidWatch, lane: FastLane
+) -> int:
     """Initialise NVML and answer requests until the input ends; the exit code."""
     try:
         caller.call("nvmlInit")
@@ -64,9 +70,9 @@ def serve(requests: int, reporter: Reporter, caller: Caller, watch: XidWatch) ->
         return EXIT_REFUSED
     reporter.send(Ready(driver_version))
     Thread(target=watch.run, name="xid", daemon=True).start()
-    roster = Roster(caller)
+    roster = Roster(caller, fast=lane.wait_s() is not None)
     watched = 0
-    while isinstance(request := read_request(requests), Ask):
+    while isinstance(request := next_request(requests, reporter, lane, roster), Ask):
         try:
             answer = roster.read(request.number, driver_version)
         except CallError as error:
@@ -76,7 +82,20 @@ def serve(requests: int, reporter: Reporter, caller: Caller, watch: XidWatch) ->
             watched = roster.version
             watch.want(watched, roster.answering())
         reporter.send(answer)
+        lane.polled()
     return EXIT_OK
+
+
+def next_request(
+    requests: int, reporter: Reporter, lane: FastLane, roster: Roster
+) -> Request | None:
+    """The next request; until it comes, looks between polls are made as they are due."""
+    ready = select.poll()
+    ready.register(requests, select.POLLIN)
+    while (wait_s := lane.wait_s()) is not None and not ready.poll(wait_s * 1000):
+        if changed := lane.look(roster.answering()):
+            reporter.send(Hurry(changed))
+    return read_request(requests)
 
 
 def load_library(path: str) -> int:
@@ -94,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flight", type=int, required=True, help="descriptor of shared memory")
     parser.add_argument("--library", help="path of libnvidia-ml.so.1")
+    parser.add_argument("--fast", type=float, default=0.0, help="seconds between looks, 0 is off")
     options = parser.parse_args()
     reports = os.dup(1)
     os.dup2(2, 1)
@@ -108,7 +128,7 @@ def main() -> None:
     recorder = FlightRecorder(memory, Slot.POLL)
     beside = FlightRecorder(memory, Slot.EVENTS, beside=recorder)
     caller, watch = Caller(recorder), XidWatch(Caller(beside), reporter.send)
-    leave(serve(0, reporter, caller, watch))
+    leave(serve(0, reporter, caller, watch, FastLane(caller, options.fast)))
 
 
 if __name__ == "__main__":

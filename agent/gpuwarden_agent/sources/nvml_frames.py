@@ -181,6 +181,16 @@ class Xid(msgspec.Struct, frozen=True, tag="xid", kw_only=True):
     compute_instance: int | None = None
 
 
+class Hurry(msgspec.Struct, frozen=True, tag="hurry"):
+    """What announces a fault has changed between two polls.
+
+    Attributes:
+        gpus: UUIDs of the GPUs.
+    """
+
+    gpus: tuple[str, ...]
+
+
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
     """How far XID events are watched.
 
@@ -194,7 +204,7 @@ class Watch(msgspec.Struct, frozen=True, tag="watch"):
 
 
 Request = Ask | End
-Report = Ready | Refused | AnswerFrame | Xid | Watch
+Report = Ready | Refused | AnswerFrame | Xid | Watch | Hurry
 
 _encoder = msgspec.msgpack.Encoder()
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -167,8 +167,26 @@ class PollPlan:
         return Columns(names, numbers, {**self.columns.missing, **readings.missing})
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a plan is to read.
+
+    Attributes:
+        groups: Calls.
+        fields: Field values.
+        whole: All of a poll: with the UUID, NVLinks, and what cannot be prepared.
+    """
+
+    groups: tuple[tuple[Query, ...], ...]
+    fields: tuple[Field, ...]
+    whole: bool = True
+
+
+POLL = Scope(QUERIES[Lane.POLL], tuple(one for group in GROUPS[Lane.POLL] for one in group.fields))
+
+
 def make_plan(
-    caller: Caller, gpu: Gpu, readings: Readings, *, links: bool = True
+    caller: Caller, gpu: Gpu, readings: Readings, scope: Scope = POLL, *, links: bool = True
 ) -> PollPlan | None:
     """A plan from a poll that was just made without one; None where none can be made now.
 
@@ -176,20 +194,18 @@ def make_plan(
         caller: Makes the calls once.
         gpu: The GPU, with what it is known not to have.
         readings: What the poll brought.
+        scope: What it is to read.
         links: Take NVLinks into the plan, if each of them says everything.
     """
     draft = _Draft()
-    draft.add(Raw(_UUID, f"{_UUID_BYTES}x", ()), 1.0)
-    slow = tuple(
-        group for group in QUERIES[Lane.POLL] if not _add_group(draft, gpu, group, readings)
-    )
+    if scope.whole:
+        draft.add(Raw(_UUID, f"{_UUID_BYTES}x", ()), 1.0)
+    slow = [group for group in scope.groups if not _add_group(draft, gpu, group, readings)]
     answers_at = draft.size
-    fields = [
-        one for group in GROUPS[Lane.POLL] for one in group.fields if one.key not in gpu.absent
-    ]
+    fields = [one for one in scope.fields if one.key not in gpu.absent]
     if fields:
         draft.add_fields([(one.number, one.scope) for one in fields])
-    for batch in prepared_fields(gpu, readings) if links else ():
+    for batch in prepared_fields(gpu, readings) if links and scope.whole else ():
         draft.add_fields(batch)
     buffer = create_string_buffer(draft.first_content(), draft.size)
     steps = _steps(caller, gpu, draft, addressof(buffer))
@@ -201,11 +217,11 @@ def make_plan(
     if not codes.LOST.isdisjoint(found):
         return None
     if any(found[len(fields) :]):  # a link that is down
-        return make_plan(caller, gpu, readings, links=False)
+        return make_plan(caller, gpu, readings, scope, links=False)
     forms = list(map(number_form, kinds, found))
     missing = _name_fields(draft, fields, forms, found)
     of_links = len(found) > len(fields)
-    slow_links = not of_links and gpu.links != ()
+    slow_links = scope.whole and not of_links and gpu.links != ()
     elsewhere = set(chain.from_iterable(group[0].metrics for group in slow))
     elsewhere.update(LINK_STATE_METRICS if slow_links else ())
     missing = {m: c for m, c in {**readings.missing, **missing}.items() if m not in elsewhere}
@@ -213,14 +229,14 @@ def make_plan(
     return PollPlan(
         steps=steps,
         buffer=buffer,
-        uuid=gpu.uuid.encode() + b"\0",
+        uuid=gpu.uuid.encode() + b"\0" if scope.whole else b"",
         answers=answers,
         answers_at=answers_at,
         expected=expected,
         numbers=struct.Struct(draft.form + "".join(form for form, _ in forms)),
         scales=tuple(draft.scales),
         links=of_links,
-        slow=slow,
+        slow=tuple(slow) if scope.whole else (),
         slow_links=slow_links,
         columns=Columns(names, array("d"), missing),
     )

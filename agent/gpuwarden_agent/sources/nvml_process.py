@@ -10,6 +10,7 @@ import mmap
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -32,6 +33,7 @@ from gpuwarden_agent.sources.nvml_frames import (
     Ask,
     End,
     FrameError,
+    Hurry,
     Ready,
     Refused,
     Request,
@@ -98,6 +100,7 @@ class NvmlProbeProcess:
         self._xids: SimpleQueue[Xid | None] = SimpleQueue()
         self._processes: GpuProcesses | None = None
         self._seen: dict[Slot, _Look] = {}
+        self._hurry: Callable[[], None] = _no_hurry
 
     def poll(self) -> Poll:
         """Read all GPUs once; returns within `call_deadline_s`."""
@@ -127,6 +130,10 @@ class NvmlProbeProcess:
             return self._xids.get(timeout=timeout_s)
         except Empty:
             return None
+
+    def on_change(self, hurry: Callable[[], None]) -> None:
+        """Call `hurry` from now on where a poll is worth making at once."""
+        self._hurry = hurry
 
     def wake(self) -> None:
         """Let `next_xid` return at once."""
@@ -210,6 +217,8 @@ class NvmlProbeProcess:
         command = [sys.executable, "-m", _MODULE, "--flight", str(memory_file)]
         if self._settings.library_path is not None:
             command += ["--library", str(self._settings.library_path)]
+        if self._settings.fast_interval_s:
+            command += ["--fast", str(self._settings.fast_interval_s)]
         return command
 
     def _ask(self, child: _Child) -> int:
@@ -255,7 +264,7 @@ class NvmlProbeProcess:
             self._note_end(child, code)
             self._changed.notify_all()
 
-    def _take(self, child: _Child, report: Ready | Refused | Answer | Xid | Watch) -> None:
+    def _take(self, child: _Child, report: Ready | Refused | Answer | Xid | Watch | Hurry) -> None:
         with self._changed:
             match report:
                 case Ready():
@@ -271,6 +280,8 @@ class NvmlProbeProcess:
                     self._xids.put(None)
                 case Xid():
                     self._xids.put(report)
+                case Hurry():
+                    self._hurry()
             self._changed.notify_all()
 
     def _note_end(self, child: _Child, code: int) -> None:
@@ -362,6 +373,10 @@ class NvmlProbeProcess:
         if child.ready is None:
             return ProbeState.STARTING, "", ""
         return (ProbeState.BUSY if child.asked else ProbeState.READY), "", ""
+
+
+def _no_hurry() -> None:
+    return
 
 
 def processes_after(before: GpuProcesses | None, answer: Answer) -> GpuProcesses | None:

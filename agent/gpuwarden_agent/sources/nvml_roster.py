@@ -15,6 +15,7 @@ from typing import Any
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_answers import LayoutTable
 from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Columns, Gpu, Joined
+from gpuwarden_agent.sources.nvml_fast import note_poll
 from gpuwarden_agent.sources.nvml_frames import AnswerFrame, GpuFacts, GpuFrame, Layout
 from gpuwarden_agent.sources.nvml_lanes import read_lanes
 
@@ -33,6 +34,7 @@ class Roster:
     Attributes:
         caller: Makes the calls.
         clock: Monotonic seconds.
+        fast: GPUs are looked at between polls too.
         gpus: By UUID.
         unreachable: Codes of the indices without a handle at the last enumeration.
         version: Rises when the set of answering GPUs changes.
@@ -40,6 +42,7 @@ class Roster:
 
     caller: Caller
     clock: Callable[[], float] = monotonic
+    fast: bool = False
     gpus: dict[str, Gpu] = field(default_factory=dict)
     unreachable: tuple[int, ...] = ()
     version: int = 0
@@ -149,9 +152,11 @@ class Roster:
             if polled is None:  # a plan asks for the UUID itself
                 self._look_up(gpu)
             readings = read_lanes(self.caller, gpu, started, polled)
+            if self.fast:
+                note_poll(self.caller, gpu, readings[0], started)
             layout, numbers = self._together(gpu, *readings)
         except CallError as error:
-            gpu.plan = None
+            gpu.plan = gpu.fast = None
             layout = self._layouts.place(Layout())
             return GpuFrame(place, error.code, self.clock() - started, layout)
         probe_s = self.clock() - started

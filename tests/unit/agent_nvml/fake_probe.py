@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpuwarden_agent.sources.nvml import GpuProcesses, Poll, ProbeCondition, ProbeState
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer, Watch, Xid
 
@@ -43,6 +45,9 @@ class FakeProbe:
 
     def next_xid(self, timeout_s: float) -> Xid | None:
         return self.xids.pop(0) if self.xids else None
+
+    def on_change(self, hurry: Callable[[], None]) -> None:
+        self.hurry = hurry
 
     def wake(self) -> None:
         return

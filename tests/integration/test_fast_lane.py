@@ -1,0 +1,137 @@
+"""What announces a fault reaches the server between two collections."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gpuwarden_agent.port_watch import PortWatch
+from gpuwarden_agent.sources.state_glance import StateGlance
+from gpuwarden_wire.batches import Stream
+from gpuwarden_wire.schema import Schema
+from tests.builders.nvml import NodeScenario, ScenarioFile, h100_node
+from tests.builders.processes import agent_environment, agent_program, started
+from tests.builders.sysfs import Sysfs
+from tests.fakes.ingest_server import FakeIngestServer
+from tests.fakes.waiting import wait_for
+
+INTERVAL_S = 60.0
+"""Of collection: nothing that a test waits for comes by it."""
+
+
+@dataclass
+class Node:
+    """A running agent, and what its server knows."""
+
+    server: FakeIngestServer
+    scenario: ScenarioFile
+    sysfs: Sysfs
+    schemas: dict[str, Schema] = field(default_factory=dict)
+
+    def readings(self, metric: str, entity: str) -> list[float]:
+        """All numbers of a metric that arrived, in order."""
+        found = []
+        for one in [one.batch for one in self.server.received]:
+            self.schemas.update({schema.hash: schema for schema in one.schemas})
+            for table in one.tables:
+                names = self.schemas[table.schema].names
+                if metric in names and entity in table.entities:
+                    place = names.index(metric) * len(table.entities)
+                    cells = memoryview(table.f32).cast("f")
+                    found.append(cells[place + table.entities.index(entity)])
+        return found
+
+    def wait_for(self, metric: str, entity: str, number: float) -> None:
+        """Until a number arrived."""
+        wait_for(lambda: self.readings(metric, entity)[-1] == number, timeout_s=20.0, what=metric)
+
+    def batches(self) -> int:
+        """Batches of telemetry so far."""
+        return len(self.server.seqs(Stream.TELEMETRY))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with FakeIngestServer() as server:
+        gpus = h100_node(2)
+        variables = agent_environment(
+            tmp_path, server.url, "gw_x", "node-1", gpus, interval_s=INTERVAL_S, fast_interval_s=0.2
+        )
+        sysfs = Sysfs(tmp_path / "sys")
+        sysfs.port("mlx5_0")
+        with started([agent_program(), "run"], tmp_path / "agent.log", variables):
+            one = Node(server, ScenarioFile(tmp_path / "scenario", gpus), sysfs)
+            wait_for(lambda: one.readings("gpu_row_remap_pending", gpus.gpu(1).uuid))
+            wait_for(lambda: one.readings("nic_port_state", "mlx5_0/1"))
+            yield one
+
+
+def edit(number: str) -> Callable[[NodeScenario], None]:
+    return lambda node: node.gpu(1).set(number, 1)
+
+
+@pytest.mark.serial
+def test_a_fault_is_told_between_two_collections_and_nothing_else_is_sent(node: Node) -> None:
+    uuid = node.scenario.node.gpu(1).uuid
+    time.sleep(0.5)  # looks at which nothing changed
+    quiet = node.batches()
+    for number, metric in (
+        ("remap_pending", "gpu_row_remap_pending"),
+        ("field_230", "gpu_recovery_action"),
+    ):
+        node.scenario.change(edit(number))
+        node.wait_for(metric, uuid, 1.0)
+    node.sysfs.write({"class/infiniband/mlx5_0/ports/1/state": "1: DOWN"})
+    node.wait_for("nic_port_state", "mlx5_0/1", 1.0)
+    assert node.batches() == quiet + 3
+    node.scenario.change(lambda one: one.gpu(0).lose())
+    wait_for(lambda: any(e.kind == "gpu_lost" for e in node.server.events.values()), timeout_s=20.0)
+
+
+class Ports:
+    def __init__(self) -> None:
+        self.said: tuple[str, ...] = ("4: ACTIVE",)
+        self.broken = False
+        self.looks = 0
+
+    def glance(self) -> tuple[str, ...]:
+        self.looks += 1
+        if self.broken:
+            raise ZeroDivisionError
+        return self.said
+
+
+def test_each_change_of_a_port_hurries_its_own_collector_once() -> None:
+    hurried: list[str] = []
+    ports, others = Ports(), Ports()
+    watch = PortWatch({"rdma": ports, "net": others}, hurried.append, 0.01)
+    watch.start()
+    wait_for(lambda: ports.looks > 2)
+    ports.said = ("1: DOWN",)
+    wait_for(lambda: hurried)
+    others.broken = True  # a bug of one leaves the other
+    seen = ports.looks
+    wait_for(lambda: ports.looks > seen + 3)
+    ports.said = ("4: ACTIVE",)
+    wait_for(lambda: len(hurried) > 1)
+    watch.stop()
+    assert hurried == ["rdma", "rdma"]
+
+
+def test_while_closed_a_glance_opens_nothing_and_says_what_it_said(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.write_text("4: ACTIVE\n")
+    glance = StateGlance()
+    assert glance.look() == ()
+    paths = (str(state), str(tmp_path / "gone"))
+    glance.follow(paths)
+    assert glance.look() == ("4: ACTIVE", "no_such_file")
+    glance.close()
+    state.write_text("1: DOWN\n")
+    assert glance.look() == ("4: ACTIVE", "no_such_file")
+    glance.follow(paths)
+    assert glance.look() == ("1: DOWN", "no_such_file")
