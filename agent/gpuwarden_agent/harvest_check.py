@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import compress
 from math import isfinite
 from typing import Any
 
@@ -27,6 +28,7 @@ _names_known: set[str] = set()
 """Names that were found sound before: a node has few, and reads each again and again."""
 
 _NUMBERS = frozenset({float, int})
+_MISSING = frozenset({NotSupported, Unavailable, Stale})
 _MEND = "Report this bug."
 _NOT_A_READING = Unavailable("not_a_reading")
 _TOO_LARGE = Unavailable("implausible_value")
@@ -110,10 +112,14 @@ def _all_plausible(row: Mapping[Any, Any]) -> bool:
     """
     numbers: Collection[Any] = row.values()
     if not _NUMBERS.issuperset(map(type, numbers)):
-        others = {id(one): one for one in numbers if type(one) not in _NUMBERS}
-        if any(_fault_of(one) is not None for one in others.values()):
+        types = list(map(type, numbers))
+        others = list(compress(numbers, map(_MISSING.__contains__, types)))
+        numbers = list(compress(numbers, map(_NUMBERS.__contains__, types)))
+        if len(numbers) + len(others) < len(row):
             return False
-        numbers = [one for one in numbers if type(one) in _NUMBERS]
+        each = dict(zip(map(id, others), others, strict=True))  # most rows share a few reasons
+        if any(_fault_of(one) is not None for one in each.values()):
+            return False
     try:
         total = float(sum(map(abs, numbers)))
     except OverflowError:  # a whole number beyond what a float holds

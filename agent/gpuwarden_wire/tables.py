@@ -14,6 +14,7 @@ from gpuwarden_wire.schema import Column, Schema
 
 _ORDER = {metric.name: number for number, metric in enumerate(METRICS)}
 _ABSENT = NotSupported()
+_NOT_SUPPORTED = frozenset({NotSupported})
 
 
 class TableMaker:
@@ -63,12 +64,11 @@ class TableMaker:
     ) -> Schema | None:
         key = (collector, kind)
         known = self._names.setdefault(key, set())
-        fresh = {
-            name
-            for row in rows
-            for name in row.keys() - known
-            if not isinstance(row[name], NotSupported)
-        }
+        fresh: set[str] = set()
+        for row in rows:
+            others = row.keys() - known
+            if not _NOT_SUPPORTED.issuperset(map(type, map(row.__getitem__, others))):
+                fresh.update(name for name in others if not isinstance(row[name], NotSupported))
         if fresh:
             known |= fresh
             self._schemas[key] = schema_of(kind, known)

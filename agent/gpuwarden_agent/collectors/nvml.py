@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from threading import Event as StopFlag
@@ -23,6 +24,11 @@ from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 _RENEW_AT_MOST_EVERY_S = 3600.0
 _WAIT_S = 60.0
 _PENDING_WAIT_S = 1.0
+
+_ERRORS_EVERY_S = 15.0
+"""PCIe errors count up over minutes, and fatal ones are in the kernel log at once."""
+
+_TURNS = 3
 
 
 def boot_micros() -> int:
@@ -56,6 +62,7 @@ class NvmlCollector:
         self._roll = GpuRoll(self._memory.recall)
         self._pci = PciBus(settings.sys_root)
         self._rails = PciRails(settings.sys_root)
+        self._pcie_errors: dict[str, tuple[float, Mapping[str, Reading]]] = {}
         self._first_answer = True
         self._visible: int | None = None
         self._visible_at = 0.0
@@ -167,17 +174,27 @@ class NvmlCollector:
         self._renew_where_due(clock)
         return [self._gpu_event(gpu, finding, now) for gpu, finding in found]
 
-    def _gpu_rows(self, poll: Poll) -> dict[str, Mapping[str, Reading]]:
+    def _gpu_rows(self, poll: Poll) -> dict[str, dict[str, Reading]]:
         gpus = self._roll.gpus.items()
         if poll.answer is not None:
-            rows = {uuid: gpu.row for uuid, gpu in gpus}
+            rows = {uuid: dict(gpu.row) for uuid, gpu in gpus}
         else:
             clock, reason = self._clock(), _silence(poll.condition.state)
             rows = {uuid: gpu.stale_row(clock, reason) for uuid, gpu in gpus}
-        return {
-            uuid: {**rows[uuid], **self._pci.error_totals(gpu.last.pci_bus_id)}
-            for uuid, gpu in gpus
-        }
+        for number, (uuid, gpu) in enumerate(gpus):
+            rows[uuid].update(self._errors(number, gpu.last.pci_bus_id))
+        return rows
+
+    def _errors(self, number: int, slot: str) -> Mapping[str, Reading]:
+        """PCIe errors; GPUs take their turns, so that each is asked every _ERRORS_EVERY_S."""
+        clock = self._clock()
+        due_at, known = self._pcie_errors.get(slot, (-math.inf, {}))
+        if clock < due_at:
+            return known
+        turn = 0.0 if known else number % _TURNS / _TURNS
+        known = self._pci.error_totals(slot)
+        self._pcie_errors[slot] = clock + _ERRORS_EVERY_S * (1.0 - turn), known
+        return known
 
     def _visible_reading(self, poll: Poll) -> Reading:
         if self._visible is None:

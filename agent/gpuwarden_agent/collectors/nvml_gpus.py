@@ -90,6 +90,8 @@ class GpuMemory:
     cleared: tuple[Trouble, ...] = ()
     clean_probes: int = 0
     known: set[str] = field(default_factory=set)
+    _missing_codes: Mapping[str, int] | None = None
+    _missing: dict[str, Reading] = field(default_factory=dict)
 
     def note(self, answer: GpuAnswer, clock: float) -> list[Finding]:
         """Take one probe.
@@ -112,7 +114,15 @@ class GpuMemory:
         self.last, self.read_at, self.missed_probes = answer, clock, 0
         self.told_missing = False
         modes = [self.row.get(metric) for metric in _MODES]
-        self.row = _present_row(answer)
+        if answer.missing is not self._missing_codes:
+            self._missing_codes = answer.missing
+            self._missing = {m: codes.missing_reading(c) for m, c in answer.missing.items()}
+        self.row = {
+            **self._missing,
+            **answer.values,
+            "gpu_present": 1.0,
+            "gpu_probe_seconds": answer.probe_s,
+        }
         self._note_payload(answer, modes)
         return findings + self._note_trouble()
 
@@ -134,9 +144,10 @@ class GpuMemory:
         pairs = zip(modes, now, strict=True)
         if any(_is_number(was) and _is_number(now) and was != now for was, now in pairs):
             self.known.clear()
-        self.known |= answer.values.keys()
+        if answer.values.keys() != self.known:
+            self.known |= answer.values.keys()
         self.row["gpu_readings"] = float(len(answer.values))
-        self.row["gpu_readings_lost"] = float(len(self.known - answer.values.keys()))
+        self.row["gpu_readings_lost"] = float(len(self.known) - len(answer.values))
 
     def _note_missing(self, code: int, clock: float) -> list[Finding]:
         if self.missed_probes == 0:
@@ -172,16 +183,6 @@ class GpuMemory:
         self.cleared = tuple(sorted(self.trouble))
         self.trouble.clear()
         return [Finding.CHECKED]
-
-
-def _present_row(answer: GpuAnswer) -> dict[str, Reading]:
-    row: dict[str, Reading] = {
-        metric: codes.missing_reading(code) for metric, code in answer.missing.items()
-    }
-    row.update(answer.values)
-    row["gpu_present"] = 1.0
-    row["gpu_probe_seconds"] = answer.probe_s
-    return row
 
 
 def _reads_clean(row: Mapping[str, Reading]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from gpuwarden_agent.sources.counter_files import CounterFiles
@@ -26,6 +27,7 @@ class PciBus:
 
     def __init__(self, sys_root: Path) -> None:
         self._devices = sys_root / "bus/pci/devices"
+        self._folder = str(self._devices)
         self._files = CounterFiles()
         self._is_gpu: dict[str, bool] = {}
         self.elsewhere: dict[str, str] = {}
@@ -49,7 +51,7 @@ class PciBus:
         any driver is: its probe may have failed.
         """
         try:
-            present = [path.name for path in self._devices.iterdir()]
+            present = os.listdir(self._folder)  # noqa: PTH208 - all the time; Path costs thrice
         except FileNotFoundError:
             return Unavailable("no_such_file")
         except PermissionError:
@@ -57,16 +59,18 @@ class PciBus:
         except OSError:
             return Unavailable("read_error")
         former = self._is_gpu
-        self._is_gpu = {
-            name: former[name] if name in former else self._looks_like_gpu(name) for name in present
-        }
+        if former.keys() != set(present):
+            self._is_gpu = {
+                name: former[name] if name in former else self._looks_like_gpu(name)
+                for name in present
+            }
         drivers = {name: self._driver(name) for name, is_gpu in self._is_gpu.items() if is_gpu}
         self.elsewhere = {name: held for name, held in drivers.items() if held not in ("", _OURS)}
         return float(len(drivers) - self.handed_over)
 
     def error_totals(self, pci_bus_id: str) -> dict[str, Reading]:
         """PCIe errors that a GPU counted of itself, by metric; works while NVML does not."""
-        folder = self._devices / pci_bus_id
+        folder = f"{self._folder}/{pci_bus_id}"
         return {
             f"gpu_aer_{severity}_total": read_error_total(self._files, f"{folder}/{name}")
             for severity, name in AER_FILES.items()
@@ -86,7 +90,8 @@ class PciBus:
 
     def _driver(self, name: str) -> str:
         try:
-            return (self._devices / name / "driver").readlink().name
+            link = os.readlink(f"{self._folder}/{name}/driver")  # noqa: PTH115 - as above
+            return link.rpartition("/")[2]
         except OSError:
             return ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -143,27 +143,30 @@ class Spool:
 
     # what is to be sent
 
+    def may_have_more(self, after: Mapping[Stream, int]) -> bool:
+        """Whether there may be batches behind those sequences; numbers none, asks no disk."""
+        with self._lock:
+            numbered = any(
+                max(seq, self._floor[stream]) + 1 < self._next_seq[stream]
+                for stream, seq in after.items()
+            )
+            self._hungry = not (numbered or self._may_be_unsent)
+            return not self._hungry
+
     def next_events(self, after_seq: int) -> Outgoing | None:
         """The batch of events with the lowest sequence above `after_seq`."""
         with self._lock:
             found = self._first(Stream.EVENTS, after_seq)
             return self._outgoing(*found) if found else None
 
-    def next_telemetry(self, after_seq: int, *, gets_through: bool = False) -> Outgoing | None:
-        """The next telemetry: what has a sequence above `after_seq`, then live, then backlog.
-
-        Args:
-            after_seq: Sequence that was sent last.
-            gets_through: The server takes batches: where there is none, the next one to be stored
-                will be the next to be sent.
-        """
+    def next_telemetry(self, after_seq: int) -> Outgoing | None:
+        """The next telemetry: what has a sequence above `after_seq`, then live, then backlog."""
         with self._lock:
             fresh = self._fresh
             floor = max(after_seq, self._floor[Stream.TELEMETRY])
             if fresh is not None and fresh.batch.seq == floor + 1:
                 return self._complete(self._disk, fresh.entry_id, fresh.batch)
             found = self._first(Stream.TELEMETRY, after_seq) or self._number_next()
-            self._hungry = gets_through and found is None
             return self._outgoing(*found) if found else None
 
     def schemas(self) -> dict[str, Schema]:

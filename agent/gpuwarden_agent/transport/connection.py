@@ -58,6 +58,11 @@ class ServerConnection:
         else:
             self._http = http.client.HTTPConnection(host, port, timeout=timeout_s)
 
+    @property
+    def is_open(self) -> bool:
+        """There is a connection, as far as we know."""
+        return self._http.sock is not None
+
     def open(self) -> bool:
         """Make sure there is a connection that the server has not closed.
 

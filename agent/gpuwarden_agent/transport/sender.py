@@ -154,8 +154,7 @@ class Sender:
 
     def _step(self) -> _Pause | None:
         """Send one batch; None where the next may follow at once."""
-        outgoing = self._next()
-        if outgoing is None:
+        if self._connection.is_open and not self._spool.may_have_more(self._after):
             return _Pause(float("inf"), 0.0, True, ())
         self._tried_with = self._credentials()
         try:
@@ -163,11 +162,13 @@ class Sender:
             self._renew_certificates()
             if self._connection.open():
                 self._on_new_connection()
-                outgoing = self._next() or outgoing
         except KeyUnavailable as problem:
             return self._back_off(str(problem), events_may_cut=False)
         except ConnectionFailed as failure:
             return self._unreachable(failure)
+        outgoing = self._next()
+        if outgoing is None:
+            return _Pause(float("inf"), 0.0, True, ())
         try:
             answer = self._post(outgoing.batch, key)
         except ConnectionFailed as failure:
@@ -177,10 +178,7 @@ class Sender:
 
     def _next(self) -> Outgoing | None:
         events = self._spool.next_events(self._after[Stream.EVENTS])
-        gets_through = self._told_accepted and not self._away_because
-        return events or self._spool.next_telemetry(
-            self._after[Stream.TELEMETRY], gets_through=gets_through
-        )
+        return events or self._spool.next_telemetry(self._after[Stream.TELEMETRY])
 
     def _on_new_connection(self) -> None:
         """Find out whether the server forgot telemetry that it had applied (it was restarted).
