@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -248,6 +249,9 @@ class Agent:
         self.sender.start()
         self.maintenance.look()  # an order that stands: nothing is opened in the first place
         self.scheduler.start()
+        # What is there by now stays for good: the collector of cycles need not go through it again.
+        gc.collect()
+        gc.freeze()
         self._notifier.ready()
 
     def _serve_metrics(self) -> MetricsServer:

@@ -61,6 +61,8 @@ class InventoryKeeper:
         if share is not None:
             self._remember(f"inventory.{collector}", msgspec.json.encode(share).decode())
         with self._lock:
+            if share is None and collector not in self._awaited:
+                return  # as ever: nothing that could change the whole
             self._awaited.discard(collector)
             if share is not None:
                 self._shares[collector] = share

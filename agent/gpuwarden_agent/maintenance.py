@@ -25,7 +25,7 @@ _log = get_logger("maintenance")
 LONGEST_S = 86_400.0
 _SOURCE = "maintenance"
 _LOOK_EVERY_S = 0.2
-_HEALTH_EVERY_S = 5.0
+_HEALTH_EVERY_S = 10.0
 
 
 class OrderUnusable(Exception):

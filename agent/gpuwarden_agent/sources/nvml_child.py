@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import mmap
 import os
 import select
@@ -70,6 +71,7 @@ def serve(
         return EXIT_REFUSED
     reporter.send(Ready(driver_version))
     Thread(target=watch.run, name="xid", daemon=True).start()
+    gc.freeze()  # what is there by now stays for good
     roster = Roster(caller, fast=lane.wait_s() is not None)
     watched = 0
     while isinstance(request := next_request(requests, reporter, lane, roster), Ask):

@@ -111,7 +111,8 @@ class NvmlProbeProcess:
             self._start_where_due()
             while (child := self._child) is not None and not child.ended:
                 if mine and child.answer is not None and child.answer.number == mine:
-                    return Poll(self._condition(), child.answer)
+                    # Just now it answered, so that nobody need ask whether it is stopped.
+                    return Poll(self._condition_of(child, stopped=False), child.answer)
                 if child.ready is not None and not (child.asked or child.asked_to_end):
                     mine = self._ask(child)
                 if monotonic() >= deadline or self._hopeless(child):
@@ -311,6 +312,8 @@ class NvmlProbeProcess:
         """Waiting on for the answer makes no sense: the thread that would give it is held up."""
         if child.asked == 0 and child.ready is not None:
             return False
+        if child.asked and monotonic() - child.asked_at < _LOOK_EVERY_S:
+            return False
         stopped = self._condition().state is ProbeState.STOPPED
         return stopped or self._is_stuck(self._seen[Slot.POLL], monotonic())
 
@@ -326,12 +329,10 @@ class NvmlProbeProcess:
             return self._ended
         return self._condition_of(child)
 
-    def _condition_of(self, child: _Child) -> ProbeCondition:
+    def _condition_of(self, child: _Child, *, stopped: bool | None = None) -> ProbeCondition:
         now = monotonic()
-        stopped = process_state(child.process.pid) in (
-            "T",
-            "t",
-        )  # proc(5): by a signal, by a tracer
+        if stopped is None:  # proc(5): by a signal, by a tracer
+            stopped = process_state(child.process.pid) in ("T", "t")
         look = self._look(child, now, stopped)
         flight = look.flight
         age_s = max(0.0, now - flight.since) if flight.call else 0.0

@@ -8,6 +8,7 @@ import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -43,6 +44,34 @@ class Answer:
     date: str = ""
 
 
+class _Gathering(http.client.HTTPConnection):
+    """Sends a request in one piece: headers and body apart are two records of TLS and two calls."""
+
+    _gathered: list[bytes] | None = None
+
+    def send(self, data: Any) -> None:
+        """Keep a part of the request that is being made; else as the base class."""
+        if self._gathered is None:
+            super().send(data)
+        else:
+            self._gathered.append(bytes(data))
+
+    def request_whole(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> None:
+        """Send a request."""
+        parts = self._gathered = []
+        try:
+            self.request(method, path, body=body, headers=headers)
+        finally:
+            self._gathered = None
+        self.send(b"".join(parts))
+
+
+class _GatheringTls(_Gathering, http.client.HTTPSConnection):
+    """Likewise over TLS."""
+
+
 class ServerConnection:
     """Posts to one server; reconnects when told to. One thread posts, any thread may `abort`."""
 
@@ -52,11 +81,11 @@ class ServerConnection:
         self._path = parts.path.rstrip("/")
         self._used = False
         host, port = parts.hostname or "", parts.port
-        self._http: http.client.HTTPConnection
+        self._http: _Gathering
         if parts.scheme == "https":
-            self._http = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
+            self._http = _GatheringTls(host, port, timeout=timeout_s, context=tls)
         else:
-            self._http = http.client.HTTPConnection(host, port, timeout=timeout_s)
+            self._http = _Gathering(host, port, timeout=timeout_s)
 
     @property
     def is_open(self) -> bool:
@@ -101,7 +130,7 @@ class ServerConnection:
     def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         reused, self._used = self._used, True
         try:
-            self._http.request(method, self._path + path, body=body, headers=headers)
+            self._http.request_whole(method, self._path + path, body, headers)
             response = self._http.getresponse()
             content = response.read(_MAX_ANSWER_BYTES)
             if not response.isclosed():
