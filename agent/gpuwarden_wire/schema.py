@@ -28,7 +28,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True, gc=False):
     unit: str
 
 
-class Schema(msgspec.Struct, frozen=True, array_like=True, gc=False, dict=True):
+class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """Ordered columns of one kind of entity: all f32 columns first, then all counters."""
 
     entity_kind: EntityKind
