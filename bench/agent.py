@@ -40,6 +40,7 @@ TLS = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "agent" / "tl
 EXPORTER = "prometheus-node-exporter"
 SCRAPE_S = 5.0
 WARM_UP_S = 12.0
+_AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED of a whole process, linux/posix-timers_types.h
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -50,6 +51,13 @@ class Weight:
 
     cpu_s: float
     resident: int
+
+
+def compile_modules() -> None:
+    """As an installer does: a process that compiles what it imports is larger for it."""
+    modules = "gpuwarden_agent.cli, gpuwarden_agent.agent, gpuwarden_agent.sources.nvml_child"
+    command = [sys.executable, "-c", f"import {modules}"]
+    subprocess.run(command, env=os.environ | _AS_INSTALLED, check=True)
 
 
 def weight(pid: int) -> Weight:
@@ -90,7 +98,7 @@ def agent(folder: Path, **settings: object) -> Iterator[tuple[int, FakeIngestSer
     tls.load_cert_chain(TLS / "server.pem", TLS / "server.key")
     with FakeIngestServer(tls=tls) as server:
         own = {"ca_file": TLS / "ca.pem", **settings}
-        environment = agent_environment(
+        environment = _AS_INSTALLED | agent_environment(
             folder, server.url, "gw_bench", "bench", h100_node(8), **own
         )
         command = [Path(sys.executable).with_name("gpuwarden-agent"), "run"]
@@ -206,6 +214,7 @@ def main() -> None:
     if not shutil.which(EXPORTER):
         sys.exit(f"{EXPORTER} is not on PATH: apt-get install {EXPORTER}")
     print(machine())
+    compile_modules()
     with tempfile.TemporaryDirectory(prefix="gpuwarden-bench-") as name:
         if chosen.growth:
             print(f"{chosen.growth} cycles", report([growth(chosen.growth, Path(name))]), sep="\n")
