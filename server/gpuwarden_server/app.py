@@ -11,10 +11,9 @@ import structlog
 from fastapi import APIRouter, Depends, FastAPI
 
 from gpuwarden_server.access.authorisation import Gate, require_complete, routes_of
-from gpuwarden_server.access.doorman import Doorman, DoorRules
 from gpuwarden_server.access.endpoints import access_router
 from gpuwarden_server.access.enrolment_endpoints import enrolment_router
-from gpuwarden_server.access.feature import door_rules, make_ring
+from gpuwarden_server.access.feature import make_ring
 from gpuwarden_server.access.keys import KeyRing, ensure_admin_key
 from gpuwarden_server.access.tokens import EnrolmentDesk
 from gpuwarden_server.api.meters import install_fleet_meters
@@ -48,10 +47,10 @@ from gpuwarden_server.front import (
     RawRoute,
     document_raw_routes,
 )
+from gpuwarden_server.guarding import guard
 from gpuwarden_server.history.feature import History, make_history
 from gpuwarden_server.incidents.endpoints import incidents_router
 from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
-from gpuwarden_server.ingest.direct import IngestDoor
 from gpuwarden_server.ingest.endpoints import IngestHandler
 from gpuwarden_server.ingest.meters import CheckpointMeters, IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, VerdictSource
@@ -73,7 +72,7 @@ from gpuwarden_server.notifications.places import node_labels
 from gpuwarden_server.notifications.quiet.endpoints import silences_router
 from gpuwarden_server.retention.feature import Retention
 from gpuwarden_server.retention.repository import Kept
-from gpuwarden_server.serving import Restart, bind_socket, serve
+from gpuwarden_server.serving import Restart, bind_socket, serve, tune_process
 from gpuwarden_server.store.database import Store, Watch, connect_store
 from gpuwarden_server.store.folder import check_folder_free
 from gpuwarden_server.store.heartbeat import beat
@@ -84,7 +83,7 @@ from gpuwarden_server.store.versions import migrate_store, prepare_store
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.streams.feature import FactStreams
 from gpuwarden_server.streams.meters import StreamMeters
-from gpuwarden_server.succession import Part, StandByGate, Succession
+from gpuwarden_server.succession import Part, Succession
 from gpuwarden_server.web.feature import Web
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.version import __version__
@@ -217,24 +216,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     document_raw_routes(app)
     web.install(app)
     app.add_middleware(Front, handlers=handlers)
-    app.add_middleware(
-        Doorman,
-        ring=base.ring,
-        clock=base.clock,
-        rules=_rules(settings),
-        registry=base.meters.registry,
-    )
-    app.add_middleware(StandByGate, succession=succession)
-    app.state.door = IngestDoor(
-        base.ring, service, lambda: succession.refusal(INGEST.method, INGEST.path) is None
-    )
+    guard(app, base.ring, settings, base.clock, base.meters.registry, service, succession)
     return app
-
-
-def _rules(settings: Settings) -> DoorRules:
-    return door_rules(
-        settings.key_rate_per_s, settings.address_rate_per_s, settings.refused_rate_per_s
-    )
 
 
 def _retention(base: Foundation) -> Retention:
@@ -453,6 +436,7 @@ def run_server(settings: Settings) -> int:
         do not allow a start (the reason and the mend stand on stderr).
     """
     configure_logging(settings.log_form, settings.log_level)
+    tune_process()
     with ExitStack() as opened:
         try:
             listener = opened.enter_context(bind_socket(settings))

@@ -85,7 +85,7 @@ class Settings(BaseSettings):
         gt=0,
         le=300,
         description="Seconds in which the rolling checkpoint of telemetry state passes over all "
-        "nodes; agents keep what is younger.",
+        "nodes, up to 300 where a big fleet has much to write; agents keep what is younger.",
     )
     silent_after_s: float = Field(
         default=60.0,

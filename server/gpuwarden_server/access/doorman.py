@@ -67,6 +67,7 @@ class Doorman:
         clock: Clock,
         rules: DoorRules,
         registry: CollectorRegistry,
+        keys: Buckets,
     ) -> None:
         """Put it before `app`.
 
@@ -76,11 +77,12 @@ class Doorman:
             clock: Time.
             rules: How often.
             registry: Metrics.
+            keys: Buckets of `rules.key`; who takes requests without ASGI takes from them too.
         """
         self._app = app
         self._ring = ring
         self._clock = clock
-        self._keys = Buckets(rules.key)
+        self._keys = keys
         self._addresses = Buckets(rules.address)
         self._failures = Buckets(rules.failures)
         self._told_at = -math.inf

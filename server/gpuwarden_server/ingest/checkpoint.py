@@ -3,7 +3,8 @@
 Nodes are spread over SHARDS by a hash of their name. Each shard is one row of history.db: the
 incremental state of its nodes and, taken under the same lock, the sequences that are in it. After
 the commit is synced, agents may trim to those sequences. A pass over all shards takes
-CHECKPOINT_PASS_S; shards without new telemetry are left out.
+CHECKPOINT_PASS_S, or longer where there is much to write; shards without new telemetry are left
+out.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ from gpuwarden_wire.batches import Stream
 
 # A node's shard is in its row for ever: another number of shards is a new HISTORY_VERSION.
 SHARDS = 64
+BYTES_A_SECOND = 4 << 20
+LONGEST_PASS_S = 300.0
+"""Agents keep what no checkpoint holds: five minutes of it is little beside their spools."""
 _log = structlog.get_logger(__name__)
 
+_Members = list[tuple[str, NodeSession]]
 _Ledgers = dict[str, dict[str, SequenceLedger]]
 _ledgers_decoder = msgspec.json.Decoder(_Ledgers)
 
@@ -41,6 +46,16 @@ _ledgers_decoder = msgspec.json.Decoder(_Ledgers)
 def shard_of(node_id: str) -> int:
     """The shard that a node's checkpoint lies in."""
     return zlib.crc32(node_id.encode()) % SHARDS
+
+
+def pass_length(least_s: float, size: int) -> float:
+    """Seconds that a pass takes: longer for a big fleet, which would else write all the time.
+
+    Args:
+        least_s: What the operator asks for.
+        size: Bytes that the last pass wrote.
+    """
+    return max(least_s, min(size / BYTES_A_SECOND, LONGEST_PASS_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +117,34 @@ class Checkpointer:
 
     async def run_pass(self) -> None:
         """Write every shard that has something new, and when nodes were last heard of."""
-        for shard in range(SHARDS):
-            await self._save_if_new(shard)
+        for shard, members in self._by_shard():
+            await self._save_if_new(shard, members)
         await self._save_last_seen()
 
     async def _roll(self) -> None:
+        pass_s = self._pass_s
         while True:
-            for shard in range(SHARDS):
-                await asyncio.sleep(self._pass_s / SHARDS)
-                await self._save_if_new(shard)
+            size = 0
+            for shard, members in self._by_shard():
+                await asyncio.sleep(pass_s / SHARDS)
+                size += await self._save_if_new(shard, members)
             await self._save_last_seen()
+            pass_s = pass_length(self._pass_s, size)
 
-    async def _save_if_new(self, shard: int) -> None:
-        members = [item for item in self._sessions.items() if shard_of(item[0]) == shard]
+    def _by_shard(self) -> list[tuple[int, _Members]]:
+        """All nodes that there are, by shard."""
+        shards: dict[int, _Members] = {shard: [] for shard in range(SHARDS)}
+        for node_id, session in self._sessions.items():
+            shards[shard_of(node_id)].append((node_id, session))
+        return list(shards.items())
+
+    async def _save_if_new(self, shard: int, members: _Members) -> int:
+        """Write a shard that has something new; the bytes that it took."""
         if any(session.telemetry_dirty for _, session in members):
-            await self._save(shard, members)
+            return await self._save(shard, members)
+        return 0
 
-    async def _save(self, shard: int, members: list[tuple[str, NodeSession]]) -> None:
+    async def _save(self, shard: int, members: _Members) -> int:
         with self._meters.seconds.time():
             snapshot = await asyncio.to_thread(self._export, members)
             now = self._clock.now()
@@ -132,12 +158,13 @@ class Checkpointer:
                 await asyncio.to_thread(self._store.history.sync)
             except (WriteFailed, OSError) as error:
                 self._note_failure(members, error)
-                return
+                return 0
         self._failing = False
-        self._meters.bytes.inc(len(snapshot.state) + len(snapshot.ledgers))
-        self._meters.bytes.inc(len(snapshot.open_minutes))
+        size = len(snapshot.state) + len(snapshot.ledgers) + len(snapshot.open_minutes)
+        self._meters.bytes.inc(size)
         for ledger, ceiling in snapshot.ceilings:
             ledger.durable_seq = max(ledger.durable_seq, ceiling)
+        return size
 
     def _note_failure(self, members: list[tuple[str, NodeSession]], error: Exception) -> None:
         if not self._failing:
@@ -147,7 +174,7 @@ class Checkpointer:
         for _, session in members:
             session.telemetry_dirty = True
 
-    def _export(self, members: list[tuple[str, NodeSession]]) -> _Snapshot:
+    def _export(self, members: _Members) -> _Snapshot:
         """In a thread: the state and the sequences of some nodes, at one moment."""
         now = self._clock.now()
         with self._state.lock:

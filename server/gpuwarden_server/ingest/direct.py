@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 
 from gpuwarden_server.access.authorisation import authorise
 from gpuwarden_server.access.keys import KeyRing
+from gpuwarden_server.access.limits import Buckets
+from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.front import INGEST
 from gpuwarden_server.ingest.lane import Ticket
@@ -31,17 +33,28 @@ class IngestDoor:
 
     path = INGEST.path.encode()
 
-    def __init__(self, ring: KeyRing, service: IngestService, is_open: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        ring: KeyRing,
+        service: IngestService,
+        is_open: Callable[[], bool],
+        key_buckets: Buckets,
+        clock: Clock,
+    ) -> None:
         """Make it.
 
         Args:
             ring: The keys.
             service: Takes batches.
             is_open: Whether this server takes any now: one that stands by does not.
+            key_buckets: How often each key may ask, as the doorman counts it.
+            clock: Time.
         """
         self._ring = ring
         self._service = service
         self._is_open = is_open
+        self._key_buckets = key_buckets
+        self._clock = clock
 
     def takes(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a POST with these headers (lower case) may be plain enough; its body follows."""
@@ -62,9 +75,16 @@ class IngestDoor:
         try:
             key = headers.get(b"authorization", b"").decode("latin-1")
             principal = authorise(self._ring, _ROUTE, key)
+            if principal is None or self._is_limited(principal.key_id):
+                return False
             batch = decode_batch(decompress(body, encoding))
-            if principal is not None:
-                principal.require_nodes([batch.node_id])
+            principal.require_nodes([batch.node_id])
         except (ProblemError, WireError):
             return False
-        return self._service.offer(batch, ticket)
+        if not self._service.offer(batch, ticket):
+            return False
+        self._key_buckets.take(principal.key_id, self._clock.monotonic())
+        return True
+
+    def _is_limited(self, key_id: str) -> bool:
+        return self._key_buckets.wait_s(key_id, self._clock.monotonic()) > 0
