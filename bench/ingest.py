@@ -3,7 +3,8 @@
 A real server process with persistence, authentication (a node-bound agent key a node), incidents
 and policy on takes the batches of simulated nodes: 8 GPUs, 1,000 series each, over one keep-alive
 connection a node, compressed as agents do (`--encoding identity` leaves that out). The load
-generator is a process of its own on the same machine.
+generator is a process of its own on the same machine. `--postgresql` starts a PostgreSQL of its own
+instead of SQLite; what that takes is not in the server's figures.
 
 1. Cadences: all nodes at each cadence of `--intervals`; what is acknowledged, how fast, and what
    the server takes of a core and of memory, sweeps and checkpoints included.
@@ -44,6 +45,7 @@ from gpuwarden_server.access.repository import insert_key
 from gpuwarden_server.config import Settings
 from gpuwarden_server.store.database import connect_store
 from gpuwarden_server.store.versions import prepare_store
+from tests.builders.postgres import PostgresServer
 from tests.builders.server import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,7 +127,8 @@ def main() -> None:
     options = _options()
     with (
         tempfile.TemporaryDirectory(prefix="gpuwarden-ingest-") as folder,
-        _server(Path(folder), options) as (pid, url),
+        _database(options) as database,
+        _server(Path(folder), options, database) as (pid, url),
     ):
         load = Load(url, options, options.nodes, bare=False)
         _cadences(load, pid, options)
@@ -143,6 +146,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--loop-seconds", type=float, default=5.0, help="length of a closed loop")
     parser.add_argument("--connections", type=int, default=64, help="batches under way in it")
     parser.add_argument("--encoding", choices=("zstd", "identity"), default="zstd")
+    parser.add_argument("--postgresql", action="store_true", help="instead of SQLite")
     parser.add_argument("--no-vm", action="store_true", help="leave VictoriaMetrics out")
     options = parser.parse_args()
     options.intervals = [float(one) for one in options.intervals.split(",")]
@@ -150,8 +154,28 @@ def _options() -> argparse.Namespace:
 
 
 @contextmanager
-def _server(folder: Path, options: argparse.Namespace) -> Iterator[tuple[int, str]]:
-    settings = Settings(port=0, state_folder=folder / "state", admin_key=SecretStr(new_key()))
+def _database(options: argparse.Namespace) -> Iterator[str | None]:
+    """Address of a PostgreSQL of its own that syncs to disk; None for SQLite."""
+    if not options.postgresql:
+        yield None
+        return
+    server = PostgresServer(fsync="on", full_page_writes="on", shared_buffers="256MB")
+    try:
+        yield server.url()
+    finally:
+        server.close()
+
+
+@contextmanager
+def _server(
+    folder: Path, options: argparse.Namespace, database: str | None
+) -> Iterator[tuple[int, str]]:
+    settings = Settings(
+        port=0,
+        state_folder=folder / "state",
+        admin_key=SecretStr(new_key()),
+        database_url=SecretStr(database) if database else None,
+    )
     _mint(settings, options.nodes)
     server = ServerProcess(settings)
     try:
@@ -178,8 +202,8 @@ def _server(folder: Path, options: argparse.Namespace) -> Iterator[tuple[int, st
 
 def _mint(settings: Settings, nodes: int) -> None:
     """Keys of all nodes, before the start: minting them one by one is not what is measured."""
-    prepare_store(settings.state_folder)
-    store = connect_store(settings.state_folder)
+    prepare_store(settings.store_place)
+    store = connect_store(settings.store_place)
     store.start()
 
     def write(connection: Any) -> None:

@@ -168,8 +168,12 @@ class TelemetryLane:
         """What the session knows of the tables; None where one is new, or not as it should be."""
         found = []
         ownership = self._directory.ownership
-        for table in batch.tables:
-            known = session.known.get((table.schema, table.entities))
+        order = session.table_order if len(session.table_order) == len(batch.tables) else None
+        for number, table in enumerate(batch.tables):
+            known = order[number] if order is not None else None
+            # as a rule the tables come in the same order; to compare names is cheaper than to hash
+            if known is None or known.hash != table.schema or known.entities != table.entities:
+                known = session.known.get((table.schema, table.entities))
             if known is None or not _fits(table, known, latest):
                 return None
             owner_of = self._directory.owner_of
@@ -178,7 +182,8 @@ class TelemetryLane:
             ):
                 return None
             found.append(known)
-        return tuple(found)
+        session.table_order = tuple(found)
+        return session.table_order
 
     def _schedule(self) -> None:
         if self._task is not None:

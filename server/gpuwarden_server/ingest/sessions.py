@@ -123,6 +123,7 @@ class NodeSession:
         rows: Rows of the columnar state, by kind and entities as they come.
         rows_generation: FleetState.generation that they belong to.
         known: Tables as they come, by schema and entities.
+        table_order: Those of the latest batch, in its order.
         queued: A batch of it waits in the fast lane.
         entities: All entities that it ever named.
         telemetry_dirty: Telemetry applied since the last checkpoint.
@@ -142,6 +143,7 @@ class NodeSession:
     rows: dict[tuple[EntityKind, tuple[str, ...]], Rows] = field(default_factory=dict)
     rows_generation: int = 0
     known: dict[tuple[str, tuple[str, ...]], KnownTable] = field(default_factory=dict)
+    table_order: tuple[KnownTable, ...] = ()
     queued: bool = False
     entities: set[tuple[EntityKind, str]] = field(default_factory=set)
     telemetry_dirty: bool = False
@@ -156,6 +158,7 @@ class NodeSession:
         """Look at its tables anew: rows have moved, or a GPU came back from another node."""
         self.rows.clear()
         self.known.clear()
+        self.table_order = ()
 
     def remember_marker(self, connection: Connection, marker: int) -> None:
         """Note the verdict sent on a connection; old connections are forgotten."""

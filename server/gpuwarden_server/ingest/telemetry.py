@@ -135,6 +135,7 @@ def remember_tables(plan: TelemetryPlan, session: NodeSession, ownership: int) -
         return
     if len(session.known) >= MAX_KEPT_ROWS:
         session.known.clear()
+        session.table_order = ()
     for part in plan.tables:
         table = part.table
         session.known[table.schema, table.entities] = KnownTable(
