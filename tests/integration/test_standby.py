@@ -16,6 +16,7 @@ import pytest
 from gpuwarden_server.access.credentials import new_key
 from gpuwarden_server.store.places import parse_url
 from gpuwarden_wire.batches import Batch, Stream
+from tests.builders.agent import XID_79
 from tests.builders.feed import exclusions_of, get, quick_settings, xid_event
 from tests.builders.postgres import fresh_database, run_sql
 from tests.builders.server import (
@@ -28,6 +29,7 @@ from tests.builders.server import (
     wait_until,
 )
 from tests.builders.shooting import shooting, wait_flow
+from tests.integration.test_agent_server import AgentProcess
 
 LEASE_S = 3.0
 SLOT = "0000:10:00.0"
@@ -212,3 +214,26 @@ def _post(
         answers.append(feeder.post(batch))
     except httpx.TransportError as error:
         answers.append(error)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_real_agent_finds_the_leader_from_the_stand_by_and_back(
+    pair: Pair, tmp_path: Path
+) -> None:
+    leader = _leading(pair.start(0))
+    other = pair.start(1)
+    with AgentProcess(tmp_path, pair.urls[1], leader.mint("agent", "node-1")) as agent:
+        wait_until(lambda: get(leader, "/v1/events")["items"], "it reports to the leader", 60.0)
+        agent.write_line(XID_79)
+        wait_until(lambda: _has_xid(leader, 79), "its events reach the leader", 60.0)
+        pair.processes[0].kill()
+        agent.write_line(XID_79.replace(" 79,", " 63,"))
+        wait_until(lambda: _readyz(other)["state"] == "ready", "the other leads", 60.0)
+        wait_until(lambda: _has_xid(other, 63), "what it kept reaches the new leader", 60.0)
+    assert set(_stored(pair).values()) == {1}
+
+
+def _has_xid(server: Running, xid: int) -> bool:
+    items = get(server, "/v1/events", limit=1000)["items"]
+    return any(one.get("xid") == xid for one in items)
