@@ -97,8 +97,10 @@ class NotifyDesk:
         return [lane.name for lanes in self._told.lanes.values() for lane in lanes]
 
     def _lanes_of(self, name: str) -> Sequence[Lane]:
-        found = self._told.lanes.get(name)
-        if found is None:
+        every = [lane for lanes in self._told.lanes.values() for lane in lanes]
+        # By the name of one address too: metrics, log and /readyz call them so.
+        found = self._told.lanes.get(name) or [lane for lane in every if lane.name == name]
+        if not found:
             raise ProblemError(
                 404,
                 "not_found",
