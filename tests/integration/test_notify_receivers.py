@@ -125,6 +125,25 @@ def test_a_receiver_that_hangs_delays_nobody_else(made: Made) -> None:
     assert second["attempts"] == 0, "those behind it wait with it"
 
 
+def test_what_cannot_be_written_holds_up_nothing(made: Made) -> None:
+    taken: list[bytes] = []
+
+    def take(posted: Posted) -> Reply:
+        taken.append(posted.body)
+        return Reply(200)
+
+    with answering(take) as url:
+        story = made(Endpoint("am", EndpointKind.ALERTMANAGER, (url,)))
+        no_date = story.incident(1, opened_at=1e300)
+        story.opens(no_date, story.incident(2))
+        story.run()
+    assert any(b"GPU-2" in body for body in taken)
+    with story.state.read() as connection:
+        first, second = queue.read_messages(connection, ["am"], None, 0, 10)
+    assert (first["phase"], second["phase"]) == ("waiting", "delivered")
+    assert "could not be written" in first["error"]
+
+
 def test_retry_after_is_honoured(made: Made) -> None:
     taken = Taken(Reply(429, headers={"Retry-After": "900"}))
     with answering(taken) as url:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event, Thread
+from typing import TypeVar
 
 import structlog
 from sqlalchemy import Connection
@@ -36,6 +37,8 @@ from gpuwarden_server.notifications.sending import repository as queue
 from gpuwarden_server.notifications.sending.channels.contract import Channel, Dispatch
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
+
+T = TypeVar("T", bound=Delivery | None)
 
 BATCH = 20
 IDLE_WAIT_S = 30.0
@@ -113,7 +116,7 @@ class Lane:
     def test(self) -> Attempt:
         """Send a test, now and once; callable from any thread."""
         at, began = self._parts.clock.now(), self._parts.clock.monotonic()
-        delivery = self._parts.channel.test(at)
+        delivery = self._guarded(lambda: self._parts.channel.test(at))
         return Attempt(at, self._parts.clock.monotonic() - began, delivery)
 
     def enable(self, connection: Connection) -> None:
@@ -192,13 +195,26 @@ class Lane:
     def _attempt(self, message: Message) -> Attempt:
         at, began = self._parts.clock.now(), self._parts.clock.monotonic()
         dispatch = self._dispatch(message, at)
-        delivery = self._parts.channel.deliver(dispatch)
+        delivery = self._guarded(lambda: self._parts.channel.deliver(dispatch))
         if delivery.external is not None and dispatch.view is not None:
             case, external = dispatch.view.case, delivery.external
             self._parts.state.writer.call(
                 lambda writes: case_rows.write_external(writes, case, external)
             )
         return Attempt(at, self._parts.clock.monotonic() - began, delivery)
+
+    def _guarded(self, tell: Callable[[], T]) -> T | Delivery:
+        """What a channel says; one that fails by itself must not hold up what comes behind."""
+        try:
+            return tell()
+        except Exception as error:
+            _log.error(
+                "notify_channel_failed",
+                worker=f"notify-{self.name}",
+                endpoint=self.name,
+                exc_info=error,
+            )
+            return Delivery(f"it could not be written: {type(error).__name__}")
 
     def _dispatch(self, message: Message, now: float) -> Dispatch:
         endpoint = self.endpoint
@@ -302,8 +318,9 @@ class Lane:
         if wait_s > 0:
             return wait_s
         began = clock.monotonic()
-        delivery = self._parts.channel.beat(
-            clock.now(), self._told_members(), scoring=self._parts.scoring()
+        members, scoring = self._told_members(), self._parts.scoring()
+        delivery = self._guarded(
+            lambda: self._parts.channel.beat(clock.now(), members, scoring=scoring)
         )
         wait_s = self.endpoint.repeat_s
         if delivery is None:
