@@ -293,6 +293,7 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=1000, help="of each node, for the mix")
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--step", type=float, default=10.0, help="seconds between readings")
+    parser.add_argument("--shape", default="", help="only shapes whose name begins so")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     seconds = options.hours * 3600
@@ -302,6 +303,7 @@ def main() -> None:
         "mix, times 5 ms off": mix(*sizes, jitter_s=0.005),
         "simulated fleet": simulated(options.nodes, options.step, seconds),
     }
+    shapes = {name: one for name, one in shapes.items() if name.startswith(options.shape)}
     assert BEGIN % RAW_WINDOW_S == 0
     np.seterr(all="raise", under="ignore")
     with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,7 @@ def test_an_open_minute_outlasts_kill_9(tmp_path: Path) -> None:
                 gpu_table({GPU: (70.0, 300.0, 3.0)}, begin + 20.0),
             )
         )
-        wait_until(lambda: feeder.send(first).durable_seq == 1, "a checkpoint has it")
+        wait_until(lambda: feeder.send(first).durable_seq == 1, "a checkpoint has it", 30.0)
         feeder.send(second)
         process.kill()
         for client in (server.admin, feeder.client):

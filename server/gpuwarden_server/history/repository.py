@@ -1,7 +1,12 @@
-"""Slabs and segments in history.db."""
+"""Slabs and segments in history.db.
+
+Times go in as whole numbers: PostgreSQL would compare a column of those with a float row by row,
+without its index.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -51,8 +56,8 @@ def slabs_between(
         .where(
             history_slabs.c.level == int(level),
             history_slabs.c.pack == pack,
-            history_slabs.c.step_at >= begin,
-            history_slabs.c.step_at < end,
+            history_slabs.c.step_at >= math.ceil(begin),
+            history_slabs.c.step_at < math.ceil(end),
         )
         .order_by(history_slabs.c.id)
     )
@@ -115,8 +120,8 @@ def segments_between(
         .where(
             history_segments.c.level == int(level),
             history_segments.c.node_id == node_id,
-            history_segments.c.window_at >= begin,
-            history_segments.c.window_at < end,
+            history_segments.c.window_at >= math.ceil(begin),
+            history_segments.c.window_at < math.ceil(end),
         )
         .order_by(history_segments.c.window_at)
     )
@@ -140,7 +145,7 @@ def delete_before(connection: Connection, level: Level, before: float, most: int
         (history_segments, history_segments.c.window_at),
         (history_slabs, history_slabs.c.step_at),
     ):
-        old = select(table.c.id).where(table.c.level == int(level), at < before)
+        old = select(table.c.id).where(table.c.level == int(level), at < math.ceil(before))
         chosen = table.c.id.in_(old.order_by(at).limit(most))
         removed += connection.execute(delete(table).where(chosen)).rowcount
     return removed
