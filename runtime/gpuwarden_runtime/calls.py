@@ -35,6 +35,7 @@ from gpuwarden_runtime.records import (
     Verdicts,
     Why,
 )
+from gpuwarden_wire.acknowledgement import Usable
 
 Answer = TypeVar("Answer")
 Cursor = str | int | None
@@ -104,9 +105,13 @@ def nodes(
     pool: str | None = None,
     rack: str | None = None,
     leaf: str | None = None,
+    state: str | None = None,
+    usable: Usable | None = None,
+    silent: bool | None = None,
 ) -> Call[Page[NodeRecord]]:
-    """One page of nodes, by name; of one pool, rack or leaf where it is named."""
-    query = {"cursor": cursor, "limit": limit, "pool": pool, "rack": rack, "leaf": leaf}
+    """One page of nodes, by name; what is given narrows."""
+    where = {"pool": pool, "rack": rack, "leaf": leaf, "state": state}
+    query = {"cursor": cursor, "limit": limit, **where, "usable": usable, "silent": silent}
     return _get("/v1/nodes", Page[NodeRecord], query)
 
 
@@ -136,9 +141,18 @@ def node(node_id: str) -> Call[NodeRecord]:
     return _get(f"/v1/nodes/{_segment(node_id)}", NodeRecord)
 
 
-def gpus(cursor: Cursor = None, limit: int = 200) -> Call[Page[GpuRecord]]:
-    """One page of GPUs with their readings, by node and slot."""
-    return _get("/v1/gpus", Page[GpuRecord], {"cursor": cursor, "limit": limit})
+def gpus(
+    cursor: Cursor = None,
+    limit: int = 200,
+    *,
+    node: str | None = None,
+    state: str | None = None,
+    usable: Usable | None = None,
+    present: bool | None = None,
+) -> Call[Page[GpuRecord]]:
+    """One page of GPUs with their readings, by node and slot; what is given narrows."""
+    query = {"cursor": cursor, "limit": limit, "node": node, "state": state}
+    return _get("/v1/gpus", Page[GpuRecord], query | {"usable": usable, "present": present})
 
 
 def gpu(gpu_uuid: str) -> Call[GpuRecord]:
@@ -185,10 +199,18 @@ def retire_node(node_id: str, reason: str) -> Call[RepairRecord]:
 
 
 def incidents(
-    phase: str | None = None, node: str | None = None, cursor: Cursor = None, limit: int = 200
+    phase: str | None = None,
+    node: str | None = None,
+    cursor: Cursor = None,
+    limit: int = 200,
+    *,
+    entity: str | None = None,
+    severity: str | None = None,
+    fault_class: str | None = None,
 ) -> Call[Page[IncidentRecord]]:
     """One page of incidents, newest first; phase `live` is every one not resolved."""
-    query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit}
+    narrower = {"entity": entity, "severity": severity, "fault_class": fault_class}
+    query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit, **narrower}
     return _get("/v1/incidents", Page[IncidentRecord], query)
 
 
@@ -203,10 +225,17 @@ def acknowledge_incident(incident_id: str, reason: str) -> Call[IncidentRecord]:
 
 
 def decisions(
-    phase: str | None = None, node: str | None = None, cursor: Cursor = None, limit: int = 200
+    phase: str | None = None,
+    node: str | None = None,
+    cursor: Cursor = None,
+    limit: int = 200,
+    *,
+    entity: str | None = None,
+    incident: str | None = None,
 ) -> Call[Page[DecisionRecord]]:
     """One page of decisions, newest first; phase `live` is every one that may still act."""
-    query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit}
+    narrower = {"entity": entity, "incident": incident}
+    query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit, **narrower}
     return _get("/v1/decisions", Page[DecisionRecord], query)
 
 
@@ -226,7 +255,12 @@ def approve_decision(decision_id: str, reason: str) -> Call[DecisionRecord]:
 
 
 def events(
-    node: str | None = None, cursor: Cursor = None, limit: int = 1000
+    node: str | None = None,
+    cursor: Cursor = None,
+    limit: int = 1000,
+    *,
+    kind: str | None = None,
+    entity: str | None = None,
 ) -> Call[Page[dict[str, Any]]]:
     """One page of stored events in order of arrival, as the server keeps them.
 
@@ -234,17 +268,19 @@ def events(
         node: Only of this node.
         cursor: The `row` of the last event that is known.
         limit: Most of one page.
+        kind: Only of this kind.
+        entity: Only about this entity, by its key.
     """
-    query = {"node": node, "after": cursor or 0, "limit": limit}
+    query = {"node": node, "after": cursor or 0, "limit": limit, "kind": kind, "entity": entity}
     return Call("GET", "/v1/events", lambda body: _rows(body, EventPage, limit), query)
 
 
 # Keys and audit
 
 
-def keys() -> Call[tuple[KeyRecord, ...]]:
-    """All keys, without their secrets."""
-    return Call("GET", "/v1/keys", lambda body: _json(Page[KeyRecord])(body).items)
+def keys(cursor: Cursor = None, limit: int = 1000) -> Call[Page[KeyRecord]]:
+    """One page of keys without their secrets, oldest first; revoked ones too."""
+    return _get("/v1/keys", Page[KeyRecord], {"cursor": cursor, "limit": limit})
 
 
 def create_key(

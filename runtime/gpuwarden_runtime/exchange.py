@@ -234,7 +234,7 @@ def _query(params: Mapping[str, object]) -> httpx.QueryParams:
         if isinstance(value, list):
             pairs.extend((name, str(item)) for item in value)
         elif value is not None:
-            pairs.append((name, str(value)))
+            pairs.append((name, str(value).lower() if isinstance(value, bool) else str(value)))
     return httpx.QueryParams(tuple(pairs))
 
 

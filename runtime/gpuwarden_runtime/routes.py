@@ -111,6 +111,7 @@ class Routes:
     events = Route(calls.events)
     all_events = Walk(calls.events)
     keys = Route(calls.keys)
+    all_keys = Walk(calls.keys)
     create_key = Route(calls.create_key)
     rotate_key = Route(calls.rotate_key)
     delete_key = Route(calls.delete_key)

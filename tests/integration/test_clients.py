@@ -129,7 +129,37 @@ TABLE: dict[str, Row] = {
     "all_events": Row(lambda c: c.all_events("gpu-017", limit=2), lambda v: len(v) == 3),
     "audit": Row(lambda c: c.audit(limit=1), lambda v: v.items[0].action == "create_key"),
     "all_audit": Row(lambda c: c.all_audit(limit=2), lambda v: len(v) >= 4),
-    "keys": Row(lambda c: c.keys(), lambda v: len(v) >= 4 and v[0].key is None),
+    "keys": Row(lambda c: c.keys(limit=2), lambda v: len(v.items) == 2 and v.items[0].key is None),
+    "all_keys": Row(lambda c: c.all_keys(limit=2), lambda v: len({key.id for key in v}) >= 4),
+    "nodes narrowed": Row(
+        lambda c: c.nodes(pool="default", usable=Usable.YES, silent=False, state="healthy"),
+        lambda v: all(one.usable is Usable.YES for one in v.items),
+    ),
+    "no node is narrowed so": Row(lambda c: c.nodes(pool="none"), lambda v: v.items == ()),
+    "silent nodes": Row(lambda c: c.nodes(silent=True), lambda v: v.items == ()),
+    "gpus narrowed": Row(
+        lambda c: c.all_gpus(limit=1, node="gpu-018", usable=Usable.YES, present=True),
+        lambda v: {gpu.node_id for gpu in v} == {"gpu-018"},
+    ),
+    "suspect gpus": Row(
+        lambda c: c.gpus(state="probation"), lambda v: all(g.state == "probation" for g in v.items)
+    ),
+    "incidents narrowed": Row(
+        lambda c: c.incidents(entity=GPU, severity="critical", fault_class="bus"),
+        lambda v: {one.entity for one in v.items} == {GPU},
+    ),
+    "no incident is narrowed so": Row(
+        lambda c: c.incidents(entity=GPU, severity="info"), lambda v: v.items == ()
+    ),
+    "decisions narrowed": Row(
+        lambda c: then(
+            c.decisions(entity=GPU), lambda page: c.decisions(incident=page.items[0].incident_id)
+        ),
+        lambda v: {one.entity for one in v.items} == {GPU},
+    ),
+    "events narrowed": Row(
+        lambda c: c.all_events(kind="kernel_log", entity=GPU), lambda v: len(v) == 1
+    ),
     "check_ready": Row(lambda c: c.check_ready(), lambda v: v is None),
     "raw": Row(lambda c: c.raw("/v1/nodes", {"limit": 1}), lambda v: len(v["items"]) == 1),
     "raw_post": Row(

@@ -75,7 +75,7 @@ def create(
 def list_keys(context: typer.Context, as_json: AsJson = False) -> None:
     """List the keys, without their secrets; those that end soon are marked."""
     with open_client(context) as client:
-        items = client.keys()
+        items = tuple(client.all_keys())
     if as_json:
         print_json(items)
         return

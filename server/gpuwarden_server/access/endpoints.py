@@ -16,7 +16,14 @@ from gpuwarden_server.access.repository import AuditFilter, audit_after
 from gpuwarden_server.access.scopes import WHOLE, Access, Scope
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
-from gpuwarden_server.core.pages import LARGEST_PAGE, LARGEST_ROW
+from gpuwarden_server.core.pages import (
+    LARGEST_PAGE,
+    LARGEST_ROW,
+    Cursor,
+    CursorQuery,
+    decode_cursor,
+    encode_cursor,
+)
 from gpuwarden_server.store.database import Database
 
 LONGEST_LIFE_S = 10 * 366 * 86_400.0
@@ -142,9 +149,10 @@ class NewKeyView(KeyView):
 
 
 class KeyListView(BaseModel):
-    """All keys."""
+    """A page of keys, oldest first."""
 
     items: list[KeyView]
+    next_cursor: str | None = Field(description="Pass as `cursor` for the next page.")
 
 
 class AuditQuery(BaseModel):
@@ -171,11 +179,31 @@ class AuditQuery(BaseModel):
         )
 
 
+class AuditEntryView(BaseModel):
+    """One write of a person or of gpuwarden itself."""
+
+    id: int = Field(description="rises with each entry", examples=[4711])
+    at: float
+    author: str = Field(description="name of the key, or gpuwarden")
+    key_id: str | None = Field(description="null for gpuwarden itself")
+    action: str = Field(examples=["revoke_decision"])
+    target: str = Field(examples=["dec-5d0c8a1b7e33"])
+    reason: str = Field(examples=["checked by hand: sound"])
+    before: dict[str, Any] | None = Field(
+        description="values before, null where there was nothing", examples=[{"phase": "in_force"}]
+    )
+    after: dict[str, Any] | None = Field(
+        description="values after, null where there is nothing", examples=[{"phase": "revoked"}]
+    )
+
+
 class AuditView(BaseModel):
     """A page of the audit, oldest first."""
 
-    items: list[dict[str, Any]]
-    next_after: int | None
+    items: list[AuditEntryView]
+    next_after: int | None = Field(
+        description="Pass as `after` for the next page.", examples=[4711]
+    )
 
 
 def access_router(ring: KeyRing, state: Database, clock: Clock) -> APIRouter:
@@ -192,9 +220,20 @@ def access_router(ring: KeyRing, state: Database, clock: Clock) -> APIRouter:
         response.headers["Cache-Control"] = "no-store"
         return NewKeyView(**key_form(record), key=key)
 
-    @router.get("/keys", summary="All keys, revoked ones too")
-    def list_keys() -> KeyListView:
-        return KeyListView(items=[KeyView(**key_form(record)) for record in ring.records()])
+    @router.get("/keys", summary="Keys, revoked ones too, oldest first")
+    def list_keys(
+        cursor: CursorQuery = None,
+        limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = LARGEST_PAGE,
+    ) -> KeyListView:
+        after = decode_cursor(cursor)
+        records = ring.records()
+        rest = [r for r in records if after is None or (r.created_at, r.id) > (after.at, after.id)]
+        page = rest[:limit]
+        last = Cursor(page[-1].created_at, page[-1].id) if len(rest) > limit else None
+        return KeyListView(
+            items=[KeyView(**key_form(record)) for record in page],
+            next_cursor=encode_cursor(last) if last else None,
+        )
 
     @router.post("/keys/{key_id}/rotate", summary="A new secret, shown once; the old one goes on")
     def rotate_key(
@@ -215,7 +254,10 @@ def access_router(ring: KeyRing, state: Database, clock: Clock) -> APIRouter:
         with state.read() as connection:
             items = audit_after(connection, query.after, query.limit, wanted)
         full = len(items) == query.limit
-        return AuditView(items=items, next_after=items[-1]["id"] if full else None)
+        return AuditView(
+            items=[AuditEntryView(**item) for item in items],
+            next_after=items[-1]["id"] if full else None,
+        )
 
     return router
 

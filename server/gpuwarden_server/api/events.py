@@ -12,6 +12,7 @@ from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.core.pages import LARGEST_PAGE, LARGEST_ROW
 from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.repository import events_after
+from gpuwarden_wire.events import EventKind
 
 
 class EventView(BaseModel, extra="allow"):
@@ -43,11 +44,13 @@ def events_router(sources: ReadSources) -> APIRouter:
     @router.get("/events", summary="Stored events in order of arrival")
     def list_events(
         node: Annotated[str | None, Query(description="only from this node")] = None,
+        kind: EventKind | None = None,
+        entity: Annotated[str | None, Query(description="only about this entity")] = None,
         after: Annotated[int, Query(ge=0, le=LARGEST_ROW, description="rows above this one")] = 0,
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
     ) -> EventPage:
         with sources.state.read() as connection:
-            found = events_after(connection, after, limit, node)
+            found = events_after(connection, after, limit, node, kind=kind, entity=entity)
         last = found[-1].row if found else after
         return EventPage(items=[_view(stored) for stored in found], next_after=last)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from gpuwarden_server.api.filters import GpuFilter, NodeFilter
 from gpuwarden_server.api.readings import gpu_readings, node_number
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.core.pages import (
@@ -18,7 +20,7 @@ from gpuwarden_server.core.pages import (
     encode_cursor,
 )
 from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
-from gpuwarden_verdict.entities import Contact, EntityRef
+from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind
 
@@ -124,14 +126,16 @@ def nodes_router(sources: ReadSources) -> APIRouter:
         pool: Annotated[str | None, Query(description="of the policy")] = None,
         rack: Annotated[str | None, Query(description="of the inventory, as leaf")] = None,
         leaf: str | None = None,
+        state: EntityState | None = None,
+        usable: Usable | None = None,
+        silent: bool | None = None,
         cursor: CursorQuery = None,
         limit: _Limit = 100,
     ) -> NodePage:
         after = decode_cursor(cursor)
-        known = (n for n in sources.directory.nodes() if after is None or n.node_id > after.id)
-        wanted = {"rack": rack, "leaf": leaf}
-        asked = {name: value for name, value in wanted.items() if value is not None}
-        nodes = [node for node in known if _is_at(sources, node.node_id, pool, asked)]
+        wanted = NodeFilter(pool, rack, leaf, state, usable, silent)
+        rest = (n for n in sources.directory.nodes() if after is None or n.node_id > after.id)
+        nodes = list(islice((n for n in rest if wanted.holds(sources, n.node_id)), limit + 1))
         page = nodes[:limit]
         return NodePage(
             items=[node_view(sources, node) for node in page],
@@ -143,9 +147,18 @@ def nodes_router(sources: ReadSources) -> APIRouter:
         return node_view(sources, sources.node(node_id))
 
     @router.get("/gpus", summary="GPUs by node and slot, with their latest readings")
-    def list_gpus(cursor: CursorQuery = None, limit: _Limit = 100) -> GpuPage:
+    def list_gpus(
+        node: Annotated[str | None, Query(description="only of this node")] = None,
+        state: EntityState | None = None,
+        usable: Usable | None = None,
+        present: bool | None = None,
+        cursor: CursorQuery = None,
+        limit: _Limit = 100,
+    ) -> GpuPage:
         after = decode_cursor(cursor)
-        gpus = [g for g in sources.directory.gpus() if after is None or _place(g) > after.id]
+        wanted = GpuFilter(node, state, usable, present)
+        rest = (g for g in sources.directory.gpus() if after is None or _place(g) > after.id)
+        gpus = list(islice((g for g in rest if wanted.holds(sources, g)), limit + 1))
         page = gpus[:limit]
         return GpuPage(
             items=gpu_views(sources, page),
@@ -157,14 +170,6 @@ def nodes_router(sources: ReadSources) -> APIRouter:
         return next(iter(gpu_views(sources, [sources.gpu(gpu_uuid)])))
 
     return router
-
-
-def _is_at(sources: ReadSources, node_id: str, pool: str | None, asked: Mapping[str, str]) -> bool:
-    """Whether a node is of a pool and place; nothing asked: any is."""
-    if pool is not None and sources.placements.pool(node_id).name != pool:
-        return False
-    words = sources.placements.words(node_id) if asked else {}
-    return all(words.get(name, "") == value for name, value in asked.items())
 
 
 def node_view(sources: ReadSources, node: NodeRecord) -> NodeView:

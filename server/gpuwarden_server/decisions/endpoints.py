@@ -88,10 +88,12 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
     def list_decisions(
         phase: _Phase | None = None,
         node: Annotated[str | None, Query(description="only of this node")] = None,
+        entity: Annotated[str | None, Query(description="only of this GPU, NIC …")] = None,
+        incident: Annotated[str | None, Query(description="only of this incident")] = None,
         cursor: CursorQuery = None,
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
     ) -> DecisionPage:
-        wanted = DecisionFilter(phase, node)
+        wanted = DecisionFilter(phase, node, entity, incident)
         with state.read() as connection:
             found = repository.read_page(connection, wanted, decode_cursor(cursor), limit + 1)
         page = found[:limit]

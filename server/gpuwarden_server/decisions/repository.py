@@ -51,6 +51,8 @@ class DecisionFilter:
 
     phase: str | None = None
     node_id: str | None = None
+    entity: str | None = None
+    incident_id: str | None = None
 
 
 def write_decision_moves(
@@ -109,8 +111,10 @@ def read_page(
         statement = statement.where(decisions.c.phase.in_([p.value for p in LIVE_PHASES]))
     elif wanted.phase is not None:
         statement = statement.where(decisions.c.phase == wanted.phase)
-    if wanted.node_id is not None:
-        statement = statement.where(decisions.c.node_id == wanted.node_id)
+    for name in ("node_id", "entity", "incident_id"):
+        value = getattr(wanted, name)
+        if value is not None:
+            statement = statement.where(decisions.c[name] == value)
     if cursor is not None:
         older = decisions.c.decided_at < cursor.at
         same = and_(decisions.c.decided_at == cursor.at, decisions.c.id < cursor.id)

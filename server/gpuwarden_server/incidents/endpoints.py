@@ -27,6 +27,7 @@ from gpuwarden_server.incidents.schemas import (
     incident_view,
 )
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.entities import FaultClass, Severity
 from gpuwarden_verdict.incidents.domain import Incident
 
 _Phase = Literal["open", "acknowledged", "mitigated", "resolved", "live"]
@@ -40,10 +41,13 @@ def incidents_router(state: Database, desk: IncidentDesk) -> APIRouter:
     def list_incidents(
         phase: _Phase | None = None,
         node: Annotated[str | None, Query(description="only of this node")] = None,
+        entity: Annotated[str | None, Query(description="only of this GPU, NIC …")] = None,
+        severity: Severity | None = None,
+        fault_class: FaultClass | None = None,
         cursor: CursorQuery = None,
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
     ) -> IncidentPage:
-        wanted = IncidentFilter(phase, node)
+        wanted = IncidentFilter(phase, node, entity, severity, fault_class)
         with state.read() as connection:
             found = repository.read_page(connection, wanted, decode_cursor(cursor), limit + 1)
         page = found[:limit]

@@ -47,6 +47,9 @@ class IncidentFilter:
 
     phase: str | None = None
     node_id: str | None = None
+    entity: str | None = None
+    severity: Severity | None = None
+    fault_class: FaultClass | None = None
 
 
 _PARTS = ("nic", "disk", "mount")  # of a node; a GPU stands for itself
@@ -145,8 +148,10 @@ def read_page(
         statement = statement.where(incidents.c.phase != IncidentPhase.RESOLVED.value)
     elif wanted.phase is not None:
         statement = statement.where(incidents.c.phase == wanted.phase)
-    if wanted.node_id is not None:
-        statement = statement.where(incidents.c.node_id == wanted.node_id)
+    for name in ("node_id", "entity", "severity", "fault_class"):
+        value = getattr(wanted, name)
+        if value is not None:
+            statement = statement.where(incidents.c[name] == str(value))
     if cursor is not None:
         older = incidents.c.opened_at < cursor.at
         same = and_(incidents.c.opened_at == cursor.at, incidents.c.id < cursor.id)

@@ -112,7 +112,13 @@ def insert_event(connection: Connection, arrived: Arrived) -> StoredEvent | None
 
 
 def events_after(
-    connection: Connection, row: int, limit: int, node_id: str | None = None
+    connection: Connection,
+    row: int,
+    limit: int,
+    node_id: str | None = None,
+    *,
+    kind: str | None = None,
+    entity: str | None = None,
 ) -> list[StoredEvent]:
     """Stored events in order of arrival.
 
@@ -121,10 +127,13 @@ def events_after(
         row: Only events with a higher row.
         limit: At most so many.
         node_id: Only what this node sent, None for all.
+        kind: Only events of this kind, None for all.
+        entity: Only about this entity, None for all.
     """
     query = select(events).where(events.c.row > row).order_by(events.c.row).limit(limit)
-    if node_id is not None:
-        query = query.where(events.c.node_id == node_id)
+    for name, value in (("node_id", node_id), ("kind", kind), ("entity", entity)):
+        if value is not None:
+            query = query.where(events.c[name] == value)
     return [_stored(found) for found in connection.execute(query).mappings()]
 
 

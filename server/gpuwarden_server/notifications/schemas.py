@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -117,6 +117,11 @@ class ReplayView(BaseModel):
     replayed: int
 
 
+_Matcher = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*!?=\S.*$", examples=["rack=r12"])
+]
+
+
 class SilenceBody(BaseModel):
     """A silence to make."""
 
@@ -135,7 +140,7 @@ class SilenceBody(BaseModel):
     )
 
     kind: SilenceKind = SilenceKind.SILENCE
-    matchers: list[str] = Field(
+    matchers: list[_Matcher] = Field(
         min_length=1, max_length=20, description="LABEL=PATTERN or LABEL!=PATTERN; all must hold"
     )
     starts_at: float | None = Field(None, description="epoch seconds; none: now")
