@@ -18,7 +18,7 @@ from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.config import RuntimeSettings
 from gpuwarden_runtime.errors import Refused, ServerUnreachable, UnexpectedAnswer
 from gpuwarden_runtime.exchange import ONCE, Exchange, Retry
-from gpuwarden_runtime.records import Role
+from gpuwarden_runtime.records import EntryRecord, Role
 from gpuwarden_runtime.routes import Route, Routes, Walk
 from gpuwarden_verdict.policy.document import Mode
 from gpuwarden_wire.acknowledgement import Problem, Usable
@@ -194,6 +194,18 @@ TABLE: dict[str, Row] = {
     ),
 }
 LAST: dict[str, Row] = {  # these move on what the others read
+    "add_node": Row(
+        lambda c: c.add_node(EntryRecord(node_id=f"new-{type(c).__name__}"), "racked today"),
+        lambda v: v.node_id.startswith("new-"),
+    ),
+    "put_inventory": Row(
+        lambda c: c.put_inventory([EntryRecord(node_id="gpu-017")], dry_run=True),
+        lambda v: v is not None,
+    ),
+    "inventory": Row(lambda c: c.inventory(limit=1), lambda v: len(v.items) == 1),
+    "all_inventory": Row(
+        lambda c: c.all_inventory(limit=1), lambda v: len(v) >= 2
+    ),  # these move on what the others read
     "acknowledge_incident": Row(
         lambda c: then(
             c.incidents("open", limit=1), lambda page: c.acknowledge_incident(page.items[0].id, "x")
