@@ -105,7 +105,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
         agent.introduce([make_gpu(0, OWN)])
         agent.events(xid_event(79, "0000:10:00.0"))
         agent.close()
-        wait_until(lambda: get(server, "/v1/decisions", node=OWN)["items"], "a decision")
+        wait_until(lambda: get(server, "/v1/decisions", node=OWN)["items"], "a decision", 60.0)
         made = Ward(
             server,
             {

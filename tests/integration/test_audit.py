@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, clock: MovedClock) -> Itera
         node = Feeder(running, running.mint("agent", "n1"), "n1")
         node.introduce([make_gpu(number, "n1") for number in range(4)])
         node.events(*(xid_event(79, slot) for slot in SLOTS[:3]))
-        wait_until(lambda: len(proposed(running)) == 3, "three advices", 20.0)
+        wait_until(lambda: len(proposed(running)) == 3, "three advices", 60.0)
         node.close()
         yield running
 
@@ -80,7 +80,7 @@ def test_a_node_in_repair_and_out_of_the_fleet(server: Running, clock: MovedCloc
     entry = told(server, "begin_repair", "gpu:GPU-n1-2")
     assert entry["after"] == {"state": "in_repair"}
     clock.ahead += 3600.0
-    wait_until(lambda: get(server, "/v1/nodes/n1")["silent"], "the node is silent", 20.0)
+    wait_until(lambda: get(server, "/v1/nodes/n1")["silent"], "the node is silent", 60.0)
     write(server, "/v1/nodes/n1/retire")
     items = get(server, "/v1/audit", action="retire_node")["items"]
     assert items

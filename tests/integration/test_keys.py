@@ -131,7 +131,8 @@ def test_a_key_narrowed_to_nodes_sees_and_moves_no_other(
         feeder.events(xid_event(79, "0000:10:00.0"))
         feeder.close()
     key = make(server, "operator", scope=scope)["key"]
-    wait_until(lambda: _incident_of(server, mine) and _incident_of(server, other), "both incidents")
+    both = (mine, other)
+    wait_until(lambda: all(_incident_of(server, one) for one in both), "both incidents", 60.0)
     outside = (403, "outside_scope")
     assert ask(server, key, f"/v1/nodes/{mine}")[0] == 200
     assert ask(server, key, f"/v1/nodes/{other}") == outside

@@ -50,7 +50,7 @@ def wait_told(feed: FeedReader, entity: str, after: str) -> dict[str, Any]:
     def find() -> list[dict[str, Any]]:
         return [one for one in told(feed, entity) if one["after"] == after]
 
-    wait_until(find, f"{entity} told as {after}", 20.0)
+    wait_until(find, f"{entity} told as {after}", 60.0)
     return find()[0]
 
 
@@ -126,18 +126,18 @@ def test_a_reader_resumes_over_a_restart(tmp_path: Path, path: str) -> None:
     with running_server(settings) as first:
         with reading_feed(first, path=path) as feed:
             gpu = fail_gpu(first, "node-r")
-            wait_until(lambda: told(feed, gpu), "a first move")
+            wait_until(lambda: told(feed, gpu), "a first move", 60.0)
             seen = next(one for one in feed.told if one.body.get("entity") == gpu)
         later = fail_gpu(first, "node-s")
         count = "gpuwarden_feed_changes_total"
         stream = path.split("/")[2]
-        wait_until(lambda: first.figure(count, stream=stream) >= 2, "both are told")
+        wait_until(lambda: first.figure(count, stream=stream) >= 2, "both are told", 60.0)
     with (
         running_server(settings) as second,
         reading_feed(second, seen.id, path) as feed,
         reading_feed(second, f"{'0' * 32}:1", path) as lost,
     ):
-        wait_until(lambda: told(feed, later), "what came meanwhile")
+        wait_until(lambda: told(feed, later), "what came meanwhile", 60.0)
         rows = [one.body["row"] for one in feed.told]
         assert rows == list(range(seen.body["row"] + 1, seen.body["row"] + 1 + len(rows)))
         assert lost.told[0].event == "position"
