@@ -23,6 +23,8 @@ from tests.builders.server import (
     wait_until,
 )
 
+BOTH_STORES = True
+
 POLICY = """
 [defaults]
 mode = "observe"
@@ -117,6 +119,7 @@ def test_a_dry_run_changes_nothing_and_a_change_is_audited(server: Running) -> N
     assert twice.status_code == 422 and "'a'" in twice.json()["detail"]
 
 
+@pytest.mark.postgres
 def test_it_outlasts_a_restart(folder: Path) -> None:
     settings = make_settings(folder)
     with running_server(settings) as first:

@@ -16,6 +16,9 @@ import pytest
 from tests.builders.feed import exclusions_of, get, quick_settings, wait_sweeps
 from tests.builders.processes import started
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
+from tests.builders.stores import StoreKind
+
+BOTH_STORES = True
 
 ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
 BEGAN = datetime.now(UTC).isoformat()
@@ -23,7 +26,7 @@ UUID = "GPU-0d463822-1413-4315-e1a4-5503c4d55d03"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory: pytest.TempPathFactory, store_kind: StoreKind) -> Iterator[Running]:
     with running_server(quick_settings(tmp_path_factory.mktemp("outside"))) as running:
         for name in ("node-1", "node-2"):
             feeder = Feeder(running, running.mint("agent", name), name)

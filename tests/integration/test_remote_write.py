@@ -29,7 +29,10 @@ from tests.builders.server import (
     running_server,
     wait_until,
 )
+from tests.builders.stores import StoreKind
 from tests.fakes.clock import MovedClock
+
+BOTH_STORES = True
 
 NUMBERS: dict[str, float | str] = {
     "DCGM_FI_DEV_GPU_TEMP": 41,
@@ -69,7 +72,9 @@ def clock() -> MovedClock:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, clock: MovedClock) -> Iterator[Running]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, clock: MovedClock, store_kind: StoreKind
+) -> Iterator[Running]:
     with running_server(quick_settings(tmp_path_factory.mktemp("write")), clock) as running:
         yield running
 
@@ -253,6 +258,7 @@ def test_what_is_no_write_request_is_refused_by_name(
     assert answer.json()["mend"]
 
 
+@pytest.mark.postgres
 def test_a_restart_repeats_nothing_and_misses_nothing(tmp_path: Path) -> None:
     settings = quick_settings(tmp_path)
     with running_server(settings) as first:
