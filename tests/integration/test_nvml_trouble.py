@@ -69,6 +69,12 @@ def collect_until(node: StubbedNode, kind: EventKind) -> list[Harvest]:
     return harvests
 
 
+def settle(node: StubbedNode) -> None:
+    """Wait for the first answer: on a busy machine the child takes its time to start."""
+    wait_until(lambda: node.probe.poll().answer is not None)
+    node.collect()
+
+
 def trouble_of(node: StubbedNode) -> str:
     with pytest.raises(CollectorError) as raised:
         node.collect()
@@ -92,7 +98,7 @@ def collected_again(node: StubbedNode) -> Harvest:
 
 def test_a_call_that_hangs_makes_the_driver_stuck_and_its_return_ends_it(start: Start) -> None:
     node = start(nvml.h100_node(), **QUICK)
-    node.collect()
+    settle(node)
     hang(node, 2)
     began = time.monotonic()
     first = node.collect()
@@ -277,7 +283,7 @@ def test_a_node_without_gpus_and_library_is_quiet(start: Start, tmp_path: Path) 
 
 def test_closing_leaves_a_stuck_child_to_end_by_itself(start: Start) -> None:
     node = start(nvml.h100_node(1), **QUICK)
-    node.collect()
+    settle(node)
     hang(node, 0)
     collect_until(node, EventKind.DRIVER_STUCK)
     (pid,) = child_pids()
