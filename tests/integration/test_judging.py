@@ -345,7 +345,9 @@ def test_the_cap_holds_back_and_lets_go_when_there_is_room(tmp_path: Path) -> No
 
 def test_a_silent_node_is_unknown_and_excluded_nowhere(tmp_path: Path) -> None:
     with running_server(quick_settings(tmp_path, silent_after_s=0.5)) as server:
-        node = introduced(server, "quiet")
+        # Three intervals of a node's own cadence are the least patience with it.
+        node = Feeder(server, server.mint("agent", "quiet"), "quiet", interval_s=0.1)
+        node.introduce([make_gpu(0, "quiet")])
         path = "/v1/nodes/quiet"
         assert get(server, path)["usable"] == "yes"
         wait_until(lambda: get(server, path)["silent"], "silent")
