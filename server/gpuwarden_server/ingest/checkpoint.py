@@ -255,16 +255,21 @@ def restore(
 
 def _restore_telemetry(store: Store, state: GuardedState, sessions: Sessions) -> None:
     with store.history.read() as connection:
-        checkpoints = repository.load_checkpoints(connection)
-    for shard, blob, encoded in checkpoints:
-        try:
-            ledgers = _ledgers_decoder.decode(encoded)
-            with state.lock:
-                state.state.import_nodes(blob)
-        except (CheckpointError, msgspec.DecodeError) as error:
-            _log.warning("checkpoint_left_out", shard=shard, reason=str(error))
-            continue
-        _restore_ledgers(ledgers, sessions)
+        for shard, blob, encoded in repository.load_checkpoints(connection):
+            _restore_shard(shard, blob, encoded, state, sessions)
+
+
+def _restore_shard(
+    shard: int, blob: bytes, encoded: bytes, state: GuardedState, sessions: Sessions
+) -> None:
+    try:
+        ledgers = _ledgers_decoder.decode(encoded)
+        with state.lock:
+            state.state.import_nodes(blob)
+    except (CheckpointError, msgspec.DecodeError) as error:
+        _log.warning("checkpoint_left_out", shard=shard, reason=str(error))
+        return
+    _restore_ledgers(ledgers, sessions)
 
 
 def _restore_open_minutes(store: Store, keeper: TelemetryKeeper) -> None:

@@ -296,10 +296,12 @@ def save_checkpoint(
     )
 
 
-def load_checkpoints(connection: Connection) -> list[tuple[int, bytes, bytes]]:
-    """Shard, state and ledgers of every checkpoint."""
-    query = select(checkpoints.c.shard, checkpoints.c.state, checkpoints.c.ledgers)
-    return [tuple(row) for row in connection.execute(query)]
+def load_checkpoints(connection: Connection) -> Iterator[tuple[int, bytes, bytes]]:
+    """Shard, state and ledgers of every checkpoint, one in memory at a time."""
+    query = select(checkpoints.c.state, checkpoints.c.ledgers)
+    for shard in connection.scalars(select(checkpoints.c.shard)).all():
+        state, ledgers = connection.execute(query.where(checkpoints.c.shard == shard)).one()
+        yield shard, state, ledgers
 
 
 def save_open_minutes(connection: Connection, shard: int, body: bytes) -> None:
