@@ -67,7 +67,7 @@ class Exporter:
 
 
 @pytest.fixture(scope="module")
-def clock() -> MovedClock:
+def clock(store_kind: StoreKind) -> MovedClock:
     return MovedClock()
 
 
