@@ -116,7 +116,9 @@ def test_nodes_for_people_and_programs(api: FakeApi, capsys: pytest.CaptureFixtu
     assert re.search(r"nic for \d+ d: permission_denied$", out, re.MULTILINE)
     assert run(["nodes", "--json"]) == ExitCode.DONE
     (node,) = json.loads(capsys.readouterr().out)
-    assert {**node, "gpus": None, "trouble": None} == {**NODE, "gpus": None, "trouble": None}
+    placed = {"rack": "", "leaf": "", "mounts": [], "labels": {}}
+    nested = {"gpus": None, "trouble": None}
+    assert {**node, **nested} == {**NODE, **placed, **nested}
     assert run(["nodes", "--json", "--usable", "no"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out) == []
 

@@ -120,7 +120,10 @@ def test_a_move_that_was_not_judged_yet_is_told_after_a_restart(tmp_path: Path) 
     """The claim of a node to a GPU of one that fell silent is granted without any event."""
     settings = quick_settings(tmp_path, dwell_s=600.0, silent_after_s=1.0)
     with running_server(settings) as server:
-        nodes = {name: Feeder(server, server.mint("agent", name), name) for name in "ab"}
+        # Three intervals are the least patience with a node, whatever the setting.
+        nodes = {
+            name: Feeder(server, server.mint("agent", name), name, interval_s=0.3) for name in "ab"
+        }
         house = House(server, nodes)
         nodes["a"].introduce([make_gpu(0, "a")])
         nodes["b"].introduce([make_gpu(0, "b")])
