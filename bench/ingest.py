@@ -175,6 +175,8 @@ def _server(
         state_folder=folder / "state",
         admin_key=SecretStr(new_key()),
         database_url=SecretStr(database) if database else None,
+        # Nodes are introduced one after the other; an agent would connect again, the load does not.
+        keep_alive_s=3600,
     )
     _mint(settings, options.nodes)
     server = ServerProcess(settings)
