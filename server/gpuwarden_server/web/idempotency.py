@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -191,11 +191,10 @@ class IdempotencyBook:
 _WAIT = "Wait a second and repeat the request: it then gets the same answer."
 
 
-def fingerprint_of(method: str, path: str, query: bytes, body: Sequence[bytes]) -> str:
+def fingerprint_of(method: str, path: str, query: bytes, body: bytes) -> str:
     """SHA-256 hex of what a request says."""
     digest = hashlib.sha256(f"{method} {path}?".encode("utf-8", "surrogatepass") + query + b"\n")
-    for part in body:
-        digest.update(part)
+    digest.update(body)
     return digest.hexdigest()
 
 

@@ -11,7 +11,16 @@ from gpuwarden_server.access.authorisation import ROUTE_GRANTS
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.access.principals import Principal
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.front import AsgiApp, Message, Receive, Scope, Send, send_body, send_problem
+from gpuwarden_server.front import (
+    AsgiApp,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_body,
+    send_problem,
+)
 from gpuwarden_server.store.problems import storage_problem
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_server.web.domain import KeptAnswer, KeptRequest
@@ -87,7 +96,7 @@ class Repeats:
                 f"header.{HEADER}: {chosen[:80]!r}: 1 to 255 visible ASCII characters wanted",
                 "A random UUID for each request does well.",
             )
-        body = await _read(receive)
+        body = await read_body(scope, receive, LARGEST_BODY_BYTES, _too_large)
         fingerprint = fingerprint_of(
             scope["method"], scope["path"], scope.get("query_string", b""), body
         )
@@ -145,27 +154,12 @@ def _is_unknown(answer: KeptAnswer) -> bool:
     return problem is None or problem.code in _UNKNOWN_CODES
 
 
-async def _read(receive: Receive) -> list[bytes]:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ProblemError(400, "cut_short", "the connection ended before the body did")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > LARGEST_BODY_BYTES:
-            raise ProblemError(
-                413,
-                "body_too_large",
-                f"more than {LARGEST_BODY_BYTES} bytes",
-                "Send less at once.",
-            )
-        if not message.get("more_body", False):
-            return parts
+def _too_large(detail: str) -> ProblemError:
+    said = f"{detail}, at most {LARGEST_BODY_BYTES}"
+    return ProblemError(413, "body_too_large", said, "Send less at once.")
 
 
-def _again(body: list[bytes], receive: Receive) -> Receive:
+def _again(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives the body that was read, then what comes."""
     given = False
 
@@ -174,6 +168,6 @@ def _again(body: list[bytes], receive: Receive) -> Receive:
         if given:
             return await receive()
         given = True
-        return {"type": "http.request", "body": b"".join(body), "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     return give
