@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards.boards.parts import (
     Json,
+    Panel,
     Query,
     Row,
     dashboard,
@@ -177,30 +178,36 @@ def _service() -> Row:
                 Query(_mean_s("gpuwarden_sweep_duration_seconds"), "sweep"),
                 Query(_mean_s("gpuwarden_checkpoint_seconds"), "checkpoint of a shard"),
             ),
-            graph(
-                "Memory of the server",
-                "Resident bytes; they grow with the number of series and not with time.",
-                "bytes",
-                Query(f"process_resident_memory_bytes{{{_SERVER}}}", "{{instance}}"),
-                width=8,
+            *_process(),
+        ),
+    )
+
+
+def _process() -> tuple[Panel, ...]:
+    return (
+        graph(
+            "Memory of the server",
+            "Resident bytes; they grow with the number of series and not with time.",
+            "bytes",
+            Query(f"process_resident_memory_bytes{{{_SERVER}}}", "{{instance}}"),
+            width=8,
+        ),
+        graph(
+            "CPU of the server",
+            "Cores in use.",
+            "short",
+            Query(
+                f"rate(process_cpu_seconds_total{{{_SERVER}}}[$__rate_interval])",
+                "{{instance}}",
             ),
-            graph(
-                "CPU of the server",
-                "Cores in use.",
-                "short",
-                Query(
-                    f"rate(process_cpu_seconds_total{{{_SERVER}}}[$__rate_interval])",
-                    "{{instance}}",
-                ),
-                width=8,
-            ),
-            graph(
-                "Readers of the feed",
-                "Connected launchers and others that follow the exclusions.",
-                "short",
-                Query(f"sum(gpuwarden_feed_readers{{{_SERVER}}})", "readers"),
-                width=8,
-            ),
+            width=8,
+        ),
+        graph(
+            "Readers of the feed",
+            "Connected launchers and others that follow the exclusions.",
+            "short",
+            Query(f"sum(gpuwarden_feed_readers{{{_SERVER}}})", "readers"),
+            width=8,
         ),
     )
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE_ROOTS = ("agent", "server", "models", "runtime")
+SOURCE_ROOTS = ("agent", "server", "models", "runtime", "dashboards")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Module:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """Every module of the shipped packages."""
+    """Every module of the shipped packages, and of the dashboards."""
     found = []
     for root in SOURCE_ROOTS:
         for path in sorted((ROOT / root).rglob("*.py")):
