@@ -81,6 +81,23 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True)
+class NodePlace:
+    """Where a node stands; "" and () where nobody said.
+
+    Attributes:
+        rack: Rack.
+        leaf: Leaf switch of the training fabric.
+        power: Power domain.
+        mounts: Mount points of network file systems that it should have.
+    """
+
+    rack: str = ""
+    leaf: str = ""
+    power: str = ""
+    mounts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FleetContext:
     """What is known of the fleet at a sweep.
 
@@ -97,6 +114,9 @@ class FleetContext:
             last readings.
         booted_at: Epoch seconds of the present boot by node id.
         boot_ids: Present boot by node id.
+        jobs: Job by gpu_uuid, as "KIND:ID" ("slurm:4711"); a GPU without one has no job that is
+            known.
+        places: Where nodes stand, by node id.
     """
 
     models: Mapping[str, str] = field(default_factory=dict)
@@ -108,6 +128,8 @@ class FleetContext:
     silent_nodes: frozenset[str] = frozenset()
     booted_at: Mapping[str, float] = field(default_factory=dict)
     boot_ids: Mapping[str, str] = field(default_factory=dict)
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, NodePlace] = field(default_factory=dict)
 
 
 def entity_of(event: Event, node: NodeContext) -> EntityRef:
