@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuwarden_agent.collectors.contract import CollectorError, Harvest
 from gpuwarden_wire.events import Event, Inventory
-from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.metrics import DEVICE_KINDS, EntityKind
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 
 MOST_ENTITIES = 4_096
@@ -44,6 +44,8 @@ def sound(harvest: object) -> Harvest:
         raise _garbage(f"no harvest but {type(harvest).__name__}")
     if not all(isinstance(event, Event) for event in _sequence(harvest.events)):
         raise _garbage("an event that is none")
+    if not all(event.entity_kind in DEVICE_KINDS for event in harvest.events):
+        raise _garbage("an event about no device")
     if not isinstance(harvest.inventory, Inventory | None):
         raise _garbage("an inventory that is none")
     wrong = _check_rows(harvest.rows)
@@ -64,8 +66,8 @@ def _check_rows(rows: object) -> int:
     """Number of readings that are none; raises where the rows have another form."""
     wrong = 0
     for kind, entities in _mapping(rows, "rows").items():
-        if not isinstance(kind, EntityKind):
-            raise _garbage(f"{type(kind).__name__} for a kind of entity")
+        if kind not in DEVICE_KINDS or not isinstance(kind, EntityKind):
+            raise _garbage(f"{kind!r:.40} for a kind of entity")
         if len(_mapping(entities, "entities")) > MOST_ENTITIES:
             raise _garbage(f"{len(entities)} entities of kind {kind}")
         for key, row in entities.items():

@@ -22,7 +22,7 @@ from gpuwarden_agent.own_readings import reading_families, support_families
 from gpuwarden_agent.precedence import SourceOrder, admit_all
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_agent.transport.tally import DeliveryTally
-from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.metrics import DEVICE_KINDS
 from gpuwarden_wire.version import __version__
 
 _STALE_INTERVALS = 3
@@ -82,7 +82,7 @@ class AgentMetrics(Collector):
             "gpuwarden_agent_series_left_out",
             "Series beyond the budget of a node, which are not shown",
             ["of"],
-            [([kind], float(budget.left_out[kind])) for kind in EntityKind],
+            [([kind], float(budget.left_out[kind])) for kind in DEVICE_KINDS],
         )
 
     def _is_current(self, record: CallRecord, interval_s: float) -> bool:

@@ -14,6 +14,17 @@ class EntityKind(StrEnum):
     NIC = "nic"
     DISK = "disk"
     MOUNT = "mount"  # a network file system, named by its mount point
+    PLACE = "place"  # what many nodes stand behind, a job too; the server's own: no agent sends it
+
+
+DEVICE_KINDS = (
+    EntityKind.NODE,
+    EntityKind.GPU,
+    EntityKind.NIC,
+    EntityKind.DISK,
+    EntityKind.MOUNT,
+)
+"""Kinds that sit in a node, and that an agent may speak of."""
 
 
 class MetricKind(StrEnum):

@@ -116,10 +116,12 @@ class EntityRef:
     """An entity, named so that the name is unique over the fleet.
 
     Attributes:
-        kind: node, gpu, nic, disk or mount.
+        kind: node, gpu, nic, disk, mount or place.
         key: Node id; gpu_uuid; for a NIC or disk "node/device", for an InfiniBand port
-            "node/device/port"; for a mount the node, a slash and the mount point.
-        node_id: Node that it sits in.
+            "node/device/port"; for a mount the node, a slash and the mount point; for a place
+            what it is and its name: "rack:NAME", "leaf:NAME", "power:NAME", "mount:MOUNTPOINT",
+            "job:KIND:ID".
+        node_id: Node that it sits in, "" for a place.
     """
 
     kind: EntityKind

@@ -60,6 +60,8 @@ class Signal:
         count: Occurrences merged into it.
         place: PCI address that it speaks of where no entity of ours was found for that and it is
             the node's, "" else.
+        job: Job that ran on the GPU, or on all GPUs of the node, at that time ("slurm:4711"), ""
+            for none that is known.
     """
 
     entity: EntityRef
@@ -85,6 +87,7 @@ class Signal:
     source: str = ""
     count: int = 1
     place: str = ""
+    job: str = ""
 
 
 class RecoveryKind(StrEnum):

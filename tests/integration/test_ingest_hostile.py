@@ -15,7 +15,7 @@ import zstandard
 
 from gpuwarden_wire.batches import MissingCell, MissingKind, ShedRange, Stream
 from gpuwarden_wire.codec import MAX_BODY_BYTES, Encoding, decode_problem, encode_batch
-from gpuwarden_wire.metrics import EntityKind, MetricKind, Storage
+from gpuwarden_wire.metrics import DEVICE_KINDS, EntityKind, MetricKind, Storage
 from gpuwarden_wire.schema import Column, Schema
 from tests.builders.server import (
     Feeder,
@@ -108,6 +108,16 @@ ATTACKS: dict[str, Callable[[Feeder], Attack]] = {
     ),
     "event at infinity": lambda f: Attack(
         _events(f, events=(make_event(observed_at=math.inf),)), 400, "invalid_value"
+    ),
+    "event about a place": lambda f: Attack(
+        _events(f, events=(make_event(entity_kind=EntityKind.PLACE, entity="rack:7"),)),
+        400,
+        "invalid_value",
+    ),
+    "series of a place": lambda f: Attack(
+        encode_batch(f.batch(Stream.TELEMETRY, schemas=(Schema(EntityKind.PLACE, (GAUGE,)),))),
+        400,
+        "invalid_value",
     ),
     "event of no JSON form": lambda f: Attack(
         _events(f, events=(make_event(attributes={"x": msgspec.msgpack.Ext(5, b"?")}),)),
@@ -259,5 +269,5 @@ def _state(folder: Path, server: Running) -> dict[str, int]:
     assert server.app is not None
     guarded = server.app.state.base.state
     with guarded.lock:
-        entities = {str(kind): len(guarded.state.view(kind).refs) for kind in EntityKind}
+        entities = {str(kind): len(guarded.state.view(kind).refs) for kind in DEVICE_KINDS}
     return counts | entities

@@ -126,6 +126,8 @@ def _key_columns(frame: Frame, table: FrameTable, rows: NDArray[np.int64]) -> _B
             parts = tuple(zip(*(key.split("/") for key in keys), strict=True))
         case EntityKind.MOUNT:  # "node//mnt/point"
             parts = (nodes, [key.partition("/")[2] for key in keys])
+        case EntityKind.PLACE:
+            raise ValueError("a place has no series")
     names = KEY_COLUMNS[table.kind]
     return {
         name: pa.array(part).dictionary_encode() for name, part in zip(names, parts, strict=True)

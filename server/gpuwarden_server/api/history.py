@@ -164,6 +164,13 @@ def _places(
         case EntityKind.NIC | EntityKind.DISK | EntityKind.MOUNT:
             owner, _, device = entity.partition("/")
             return ((sources.node(owner).node_id, device),)
+        case EntityKind.PLACE:
+            raise ProblemError(
+                422,
+                "invalid_value",
+                f"{entity} is a place, which has no series of its own",
+                "Ask for a node or a device behind it.",
+            )
 
 
 def _level_of(
@@ -241,7 +248,7 @@ def _key(kind: EntityKind, one: Series) -> str:
             return one.node_id
         case EntityKind.GPU:
             return one.entity
-        case EntityKind.NIC | EntityKind.DISK | EntityKind.MOUNT:
+        case EntityKind.NIC | EntityKind.DISK | EntityKind.MOUNT | EntityKind.PLACE:
             return f"{one.node_id}/{one.entity}"
 
 

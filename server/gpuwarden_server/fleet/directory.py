@@ -20,6 +20,7 @@ from gpuwarden_server.fleet.domain import (
 )
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.jobs import job_name
 from gpuwarden_wire.events import Event, EventKind, Inventory
 from gpuwarden_wire.metrics import EntityKind
 
@@ -47,6 +48,8 @@ class FleetDirectory:
         self._claims: dict[str, Inventory] = {}
         self._departed: dict[str, set[str]] = {}
         self._ownership = 0
+        self._jobs: dict[str, str] = {}
+        self._jobs_shown: Mapping[str, str] | None = None
 
     @property
     def ownership(self) -> int:
@@ -62,6 +65,7 @@ class FleetDirectory:
         with self._lock:
             self._nodes = {node.node_id: node for node in nodes}
             self._gpus, self._by_node = {}, {}
+            self._jobs, self._jobs_shown = {}, None
             for gpu in gpus:
                 self._put(gpu)
             self._departed = {}
@@ -101,6 +105,13 @@ class FleetDirectory:
         """Node that the GPU belongs to, None for a GPU never seen."""
         record = self._gpus.get(gpu_uuid)
         return record.node_id if record else None
+
+    def jobs(self) -> Mapping[str, str]:
+        """The job of each GPU that has one, "KIND:ID"; the same object while nothing changes."""
+        with self._lock:
+            if self._jobs_shown is None:
+                self._jobs_shown = dict(self._jobs)
+            return self._jobs_shown
 
     def departed(self, node_id: str) -> int:
         """GPUs that were in a node and are in another one by now."""
@@ -167,8 +178,19 @@ class FleetDirectory:
             self._by_node[before.node_id].pop(record.gpu_uuid, None)
             self._departed.setdefault(before.node_id, set()).add(record.gpu_uuid)
             self._departed.get(record.node_id, set()).discard(record.gpu_uuid)
+        self._note_job(record)
         self._gpus[record.gpu_uuid] = record
         self._by_node.setdefault(record.node_id, {})[record.gpu_uuid] = record
+
+    def _note_job(self, record: GpuRecord) -> None:
+        job = job_name(record.jobs)
+        if job == self._jobs.get(record.gpu_uuid, ""):
+            return
+        self._jobs_shown = None
+        if job:
+            self._jobs[record.gpu_uuid] = job
+        else:
+            del self._jobs[record.gpu_uuid]
 
 
 class FleetDraft:

@@ -12,7 +12,7 @@ from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.ids import is_node_id
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream, Table
 from gpuwarden_wire.events import Event
-from gpuwarden_wire.metrics import EntityKind, Storage
+from gpuwarden_wire.metrics import DEVICE_KINDS, EntityKind, Storage
 from gpuwarden_wire.schema import Schema
 
 MAX_EVENTS = 5_000
@@ -105,6 +105,7 @@ def _check_sizes(batch: Batch) -> None:
 
 
 def _check_schema(schema: Schema) -> None:
+    _check_kind(schema.entity_kind, "schema")
     names = [column.name for column in schema.columns]
     if not 1 <= len(names) <= MAX_COLUMNS:
         raise _refuse("wrong_schema", f"{len(names)} columns, 1 to {MAX_COLUMNS} wanted")
@@ -121,6 +122,7 @@ def _check_schema(schema: Schema) -> None:
 def _check_event(event: Event) -> None:
     _check_text(event.id, "event id", least=1)
     where = f"event {event.id!r}"
+    _check_kind(event.entity_kind, where)
     _check_number(event.observed_at, f"{where}: observed_at")
     for name in ("entity", "family", "severity"):
         _check_text(getattr(event, name), f"{where}: {name}")
@@ -134,6 +136,14 @@ def _check_event(event: Event) -> None:
         msgspec.json.encode(event)
     except (TypeError, ValueError, RecursionError) as error:
         raise _refuse("invalid_value", f"{where} has no JSON form: {error}") from error
+
+
+def _check_kind(kind: EntityKind, where: str) -> None:
+    if kind not in DEVICE_KINDS:
+        raise _refuse(
+            "invalid_value",
+            f"{where}: entity_kind {kind.value!r}; agents speak of {', '.join(DEVICE_KINDS)} only",
+        )
 
 
 def _check_table(table: Table, schema: Schema, where: str) -> None:

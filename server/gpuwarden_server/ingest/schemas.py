@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_wire.batches import Batch
-from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.metrics import DEVICE_KINDS, EntityKind
 from gpuwarden_wire.registry import METRIC_BY_NAME
 from gpuwarden_wire.schema import Schema
 
@@ -21,7 +21,7 @@ class SchemaBook:
 
     def __init__(self) -> None:
         self._schemas: dict[str, Schema] = {}
-        self._unknown: dict[EntityKind, set[str]] = {kind: set() for kind in EntityKind}
+        self._unknown: dict[EntityKind, set[str]] = {kind: set() for kind in DEVICE_KINDS}
 
     def learn(self, schemas: Iterable[Schema]) -> None:
         """Take schemas over that are stored."""

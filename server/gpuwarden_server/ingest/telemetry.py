@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.ingest.sessions import KnownTable, NodeSession
-from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.context import entity_named
 from gpuwarden_verdict.windows import FleetState, ReadTable
 from gpuwarden_wire.batches import Batch, Table
 from gpuwarden_wire.metrics import EntityKind
@@ -175,17 +175,6 @@ def read_table(part: PlannedTable, known: KnownTable, node_id: str, state: Fleet
     )
 
 
-def entity_ref(kind: EntityKind, entity: str, node_id: str) -> EntityRef:
-    """The fleet-wide name of an entity that a node's batch names."""
-    match kind:
-        case EntityKind.NODE:
-            return EntityRef(kind, node_id, node_id)
-        case EntityKind.GPU:
-            return EntityRef(kind, entity, node_id)
-        case EntityKind.NIC | EntityKind.DISK | EntityKind.MOUNT:
-            return EntityRef(kind, f"{node_id}/{entity}", node_id)
-
-
 def _own_rows(
     table: Table, kind: EntityKind, node_id: str, owner_of: Callable[[str], str | None]
 ) -> list[int]:
@@ -229,5 +218,5 @@ def _rows_of(
 def _registered(
     kind: EntityKind, entities: Sequence[str], node_id: str, state: FleetState
 ) -> npt.NDArray[np.int64]:
-    registered = [state.register(entity_ref(kind, one, node_id)) for one in entities]
+    registered = [state.register(entity_named(kind, one, node_id)) for one in entities]
     return np.array(registered, np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from gpuwarden_server.fleet.domain import (
 )
 from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.judging.loads import Census
-from gpuwarden_verdict.context import FleetContext, NodeContext, Shortfall
+from gpuwarden_verdict.context import FleetContext, NodeContext, NodePlace, Shortfall
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_verdict.exclusions import GpuPlace
 from gpuwarden_wire.events import GpuIdentity
@@ -65,6 +65,7 @@ class FleetFacts:
         self._retired: Callable[[], frozenset[str]] = frozenset
         self._repaired_at: Callable[[], Mapping[str, float]] = dict
         self._declared: Callable[[], Mapping[str, int]] = dict
+        self._node_places: Callable[[Sequence[NodeRecord]], Mapping[str, NodePlace]] = _nowhere
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
 
@@ -83,6 +84,12 @@ class FleetFacts:
     def follow_declared(self, declared: Callable[[], Mapping[str, int]]) -> None:
         """Ask there from now on how many GPUs the inventory expects, by node."""
         self._declared = declared
+
+    def follow_places(
+        self, places: Callable[[Sequence[NodeRecord]], Mapping[str, NodePlace]]
+    ) -> None:
+        """Ask there from now on where nodes stand."""
+        self._node_places = places
 
     def contact_of(self, node_id: str) -> Contact:
         """Whether a node is heard of.
@@ -141,6 +148,8 @@ class FleetFacts:
             silent_nodes=self.silent_nodes() | self._retired(),
             booted_at=dict(self._booted_at),
             boot_ids={node.node_id: node.boot_id for node in nodes},
+            jobs=self._directory.jobs(),
+            places=self._node_places(nodes),
         )
 
     def gpus_expected(self, node_id: str) -> int | None:
@@ -198,6 +207,10 @@ class FleetFacts:
         """Where one GPU sits."""
         gpu = self._directory.gpu(gpu_uuid)
         return GpuPlace(gpu.pci_bus_id, gpu.gpu_index) if gpu else None
+
+
+def _nowhere(nodes: Sequence[NodeRecord]) -> Mapping[str, NodePlace]:
+    return {}
 
 
 def _identity(gpu: GpuRecord) -> GpuIdentity:

@@ -19,6 +19,7 @@ from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
+from gpuwarden_server.inventory.node_places import NodePlaces
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import Book
 from gpuwarden_server.judging.commands import JudgeDesk
@@ -96,6 +97,7 @@ class Judging:
         self._parts = parts
         self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.patience)
         self.facts.follow_declared(parts.placements.expected)
+        self.facts.follow_places(NodePlaces(parts.placements).of)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
         self.troubles = TroubleBook(parts.refusals)
         self._meters = JudgeMeters(parts.registry)

@@ -18,7 +18,7 @@ from gpuwarden_verdict.entities import (
 from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
-from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.metrics import DEVICE_KINDS, EntityKind
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
@@ -154,7 +154,7 @@ class FamilyDetector:
     fault_class: FaultClass
     weights: Mapping[Severity, Weight]
     says: str
-    kinds: frozenset[EntityKind] = frozenset(EntityKind)
+    kinds: frozenset[EntityKind] = frozenset(DEVICE_KINDS)
     quiet_after_boot: bool = False
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:

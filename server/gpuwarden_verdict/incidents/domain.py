@@ -63,6 +63,7 @@ class EvidenceItem:
         thresholds: Limits that the numbers were held against.
         places: PCI addresses that it spoke of where it is the node's for want of a better entity
             (no NVML), the first 64.
+        job: Job that ran there at the latest occurrence ("slurm:4711"), "" for none that is known.
     """
 
     detector: str
@@ -90,6 +91,7 @@ class EvidenceItem:
     sources: tuple[str, ...] = ()
     thresholds: Mapping[str, float] = field(default_factory=dict)
     places: tuple[str, ...] = ()
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)

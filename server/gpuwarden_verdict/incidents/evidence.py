@@ -61,6 +61,7 @@ def new_item(signal: Signal, now: float) -> EvidenceItem:
         sources=(signal.source,) if signal.source else (),
         thresholds=signal.thresholds,
         places=(signal.place,) if signal.place else (),
+        job=signal.job,
     )
 
 
@@ -189,6 +190,7 @@ def _merged(item: EvidenceItem, signal: Signal, fresh: int) -> EvidenceItem:
         boot_id=signal.boot_id or item.boot_id,
         sources=(*item.sources, *told) if same_occurrence else (told or item.sources),
         places=_places(item, signal),
+        job=(signal.job if renewed else "") or item.job,
     )
 
 

@@ -90,8 +90,11 @@ class EntityCase:
 
 
 def decision_target(ref: EntityRef) -> EntityRef:
-    """What a decision about a fault of `ref` acts on: a GPU itself, else its node."""
-    if ref.kind is EntityKind.GPU:
+    """What a decision about a fault of `ref` acts on: a GPU itself, else its node.
+
+    A place stands for itself, and nothing is ever decided about it.
+    """
+    if ref.kind in (EntityKind.GPU, EntityKind.PLACE):
         return ref
     return EntityRef(EntityKind.NODE, ref.node_id, ref.node_id)
 

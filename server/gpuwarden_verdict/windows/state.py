@@ -18,7 +18,7 @@ from gpuwarden_verdict.windows.snapshot import FleetSnapshot
 from gpuwarden_verdict.windows.update import ReadTable, apply_readings, stack_tables
 from gpuwarden_verdict.windows.view import KindView
 from gpuwarden_wire.batches import MissingCell
-from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.metrics import DEVICE_KINDS, EntityKind
 from gpuwarden_wire.schema import Schema
 
 
@@ -36,7 +36,7 @@ class FleetState:
     def __init__(self) -> None:
         self.late_rows = 0
         self.generation = 0
-        self._kinds = {kind: KindPlanes() for kind in EntityKind}
+        self._kinds = {kind: KindPlanes() for kind in DEVICE_KINDS}
         self._views: dict[EntityKind, KindView] = {}
         self._members: dict[str, set[tuple[EntityKind, str]]] = {}
 
@@ -195,7 +195,7 @@ class FleetState:
                 ),
                 dtype=np.int64,
             )
-            for kind in EntityKind
+            for kind in DEVICE_KINDS
         }
         return [CheckpointPart.copied(k, planes, rows[k]) for k, planes in self._kinds.items()]
 
@@ -214,7 +214,7 @@ class FleetState:
         members = self._members.pop(node_id, None)
         if members is None:
             return
-        for kind in EntityKind:
+        for kind in DEVICE_KINDS:
             keys = {key for member_kind, key in members if member_kind is kind}
             if keys:
                 self._kinds[kind].drop(keys)

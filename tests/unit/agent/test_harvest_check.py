@@ -42,6 +42,8 @@ GARBAGE: dict[str, object] = {
     "too many entities": of({GPU: {f"G{n}": {} for n in range(5000)}}),
     "events none": of({}, events=None),
     "events a text": of({}, events="xid"),
+    "an event about a place": of({}, events=(event(1, entity_kind=EntityKind.PLACE, entity="x"),)),
+    "rows of a place": of({EntityKind.PLACE: {"rack:7": {}}}),
     "an event a dict": of({}, events=({"id": "x"},)),
     "inventory a list": of({}, inventory=["GPU-1"]),
 }

@@ -10,11 +10,19 @@ from enum import StrEnum
 from typing import Any
 
 from gpuwarden_verdict.entities import SEVERITY_RANK, Severity
+from gpuwarden_verdict.places import place_words
 
 LONGEST_KEY = 255
 """Characters: PagerDuty's limit of a dedup_key."""
 MOVES_KEPT = 50
-_NOUNS = {"gpu": "GPU", "node": "node", "nic": "NIC", "disk": "disk", "mount": "mount"}
+_NOUNS = {
+    "gpu": "GPU",
+    "node": "node",
+    "nic": "NIC",
+    "disk": "disk",
+    "mount": "mount",
+    "place": "place",
+}
 
 
 class Standing(StrEnum):
@@ -211,6 +219,8 @@ class CaseView:
             first = self.first
             if first["entity_kind"] == "node":
                 return f"node {first['node_id']}"
+            if first["entity_kind"] == "place":
+                return place_words(str(first["entity"]))
             return f"{_NOUNS.get(first['entity_kind'], 'entity')} {first['entity']} " + (
                 f"on {first['node_id']}"
             )
@@ -237,10 +247,15 @@ def _distinct(members: Iterable[Member]) -> Iterable[Member]:
     return {(m.body["entity_kind"], m.body["entity"]): m for m in members}.values()
 
 
+def subject_of(body: Mapping[str, Any]) -> str:
+    """Node and entity of an incident; a place sits in no node."""
+    return f"{body.get('node_id') or ''} {body.get('entity')}".strip()
+
+
 def line_of(body: Mapping[str, Any]) -> str:
     """One incident in a line, for lists."""
     state = "resolved" if body.get("resolved_at") is not None else str(body.get("phase", ""))
     return (
-        f"{body.get('node_id')} {body.get('entity')} ({body.get('severity')}, "
+        f"{subject_of(body)} ({body.get('severity')}, "
         f"{body.get('fault_class')}, {state}): {body.get('why')}"
     )

@@ -19,6 +19,8 @@ from gpuwarden_server.notifications.http import Answer, Poster, delivery_of
 from gpuwarden_server.notifications.planning.alerts import alert_labels
 from gpuwarden_server.notifications.planning.cases import Member, Standing
 from gpuwarden_server.notifications.sending.channels.contract import Dispatch
+from gpuwarden_verdict.places import place_words
+from gpuwarden_wire.metrics import EntityKind
 
 PATH = "/api/v2/alerts"
 ALERTS_A_POST = 500
@@ -111,10 +113,16 @@ class AlertmanagerChannel:
         }
 
 
+def _subject(body: Mapping[str, Any]) -> str:
+    if body["entity_kind"] == EntityKind.PLACE:
+        return place_words(str(body["entity"]))
+    return f"{body['entity']} on {body['node_id']}"
+
+
 def _annotations(body: Mapping[str, Any]) -> dict[str, str]:
     decision = body.get("decision") or {}
     told = {
-        "summary": f"{body['entity']} on {body['node_id']}: {body['fault_class']}",
+        "summary": f"{_subject(body)}: {body['fault_class']}",
         "description": str(body.get("why", "")),
         "action": str(body.get("action", "")),
         "incident_id": str(body["id"]),

@@ -74,7 +74,7 @@ class PagerDutyChannel:
         shown = view.members[:LINES_SHOWN]
         payload = {
             "summary": f"{view.title}: {first.get('why')}"[:LONGEST_SUMMARY],
-            "source": str(first["node_id"]),
+            "source": str(first["node_id"] or first["entity"]),
             "severity": view.severity.value,
             "timestamp": moment_text(view.case.opened_at),
             "component": str(first["entity"]),
