@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.origin import origin_proven
+from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity
 from gpuwarden_wire.metrics import EntityKind
 
@@ -42,6 +44,8 @@ class NodeContext:
         booted_at: Epoch seconds of that boot, None where unknown.
         gpus: GPUs by PCI bus id (lower-case dddd:bb:dd.f).
         recent: Events of this node within CHAIN_S, oldest first, the present one excluded.
+        pool: Its pool, "" where it is not known.
+        tuning: What the policy says of detectors.
     """
 
     node_id: str
@@ -49,6 +53,8 @@ class NodeContext:
     booted_at: float | None = None
     gpus: Mapping[str, GpuIdentity] = field(default_factory=dict)
     recent: tuple[RecentEvent, ...] = ()
+    pool: str = ""
+    tuning: Tuning = NO_TUNING
 
     def lately(self, ref: EntityRef, at: float) -> tuple[Event, ...]:
         """Recent events of an entity within CHAIN_S of `at` (epoch seconds), oldest first."""
@@ -117,6 +123,8 @@ class FleetContext:
         jobs: Job by gpu_uuid, as "KIND:ID" ("slurm:4711"); a GPU without one has no job that is
             known.
         places: Where nodes stand, by node id.
+        memory: What detectors remember from sweep to sweep.
+        tuning: What the policy says of detectors.
     """
 
     models: Mapping[str, str] = field(default_factory=dict)
@@ -130,6 +138,8 @@ class FleetContext:
     boot_ids: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, NodePlace] = field(default_factory=dict)
+    memory: SweepMemory = field(default_factory=SweepMemory)
+    tuning: Tuning = NO_TUNING
 
 
 def entity_of(event: Event, node: NodeContext) -> EntityRef:

@@ -20,6 +20,7 @@ from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.exclusions import Exclusion, exclusion_set
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
 from gpuwarden_verdict.incidents.lifecycle import acquit_all, acquittals_of, advance, find_storms
+from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase, PolicyDocument
 from gpuwarden_verdict.policy.evaluate import (
     EntityCase,
@@ -86,6 +87,7 @@ class Fleet:
     decision_moves: list[DecisionMove] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
     storms: frozenset[str] = frozenset()
+    memory: SweepMemory = field(default_factory=SweepMemory)
     boots: dict[str, str] = field(default_factory=dict)
     booted_at: dict[str, float] = field(default_factory=dict)
     recent: dict[str, tuple[RecentEvent, ...]] = field(default_factory=dict)
@@ -143,6 +145,8 @@ class Fleet:
             booted_at=self.booted_at[node_id],
             gpus=gpus,
             recent=self.recent.get(node_id, ()),
+            pool=pool_of(self.policy, node_id).name,
+            tuning=self.policy.tuning,
         )
 
     def line(self, node: int, text: str, family: str = "xid", **fields: object) -> Event:
@@ -189,6 +193,9 @@ class Fleet:
             silent_nodes=frozenset(self.silent),
             booted_at=dict(self.booted_at),
             boot_ids=dict(self.boots),
+            pools={node: pool_of(self.policy, node).name for node in self.boots},
+            memory=self.memory,
+            tuning=self.policy.tuning,
         )
 
     def sweep(self, seconds: float = 0.0) -> list[Signal]:

@@ -25,6 +25,8 @@ from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
+from gpuwarden_server.judging.remembering import MemoryKeeper
+from gpuwarden_server.judging.repository import read_sweep_memory, write_sweep_memory
 from gpuwarden_server.store.database import Database, connect_store
 from gpuwarden_server.store.versions import prepare_store
 from gpuwarden_server.streams.meters import StreamMeters
@@ -260,3 +262,22 @@ def test_a_sweep_older_than_an_event_of_the_entity_says_nothing_about_it(tmp_pat
     stage.close()
     first = [one for change in stage.hub.published for one in change.added if one.entity == "GPU-0"]
     assert "79" in first[0].reason, "the event spoke, not the sweep that did not know of it"
+
+
+def test_what_sweeps_learnt_outlives_a_restart(stage: Stage) -> None:
+    play(stage, lambda: None)
+    with stage.store.state.read() as connection:
+        assert read_sweep_memory(connection) is not None, "stored at the end"
+    first = MemoryKeeper(stage.store.state)
+    first.memory.table("heat", "limit", "H100", 1)[:] = 12.0
+    first.save(time.time()).result(30.0)
+    second = MemoryKeeper(stage.store.state)
+    second.load()
+    assert second.memory.table("heat", "limit", "H100", 1).tolist() == [12.0]
+
+
+def test_a_memory_that_cannot_be_read_is_learnt_anew(stage: Stage) -> None:
+    stage.store.state.writer.call(lambda writes: write_sweep_memory(writes, b"nonsense", 1.0))
+    keeper = MemoryKeeper(stage.store.state)
+    keeper.load()
+    assert keeper.memory.tables() == {}

@@ -15,6 +15,7 @@ from gpuwarden_server.api.meters import agent_versions
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_verdict.entities import Contact, EntityState
 from gpuwarden_verdict.exclusions import Exclusion
+from gpuwarden_verdict.tuning.parse import tuning_form
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
 
@@ -62,6 +63,9 @@ class PolicyView(BaseModel):
 
     version: str
     pools: list[dict[str, Any]] = Field(description="in order: the first that matches has a node")
+    detectors: dict[str, list[dict[str, Any]]] = Field(
+        description="what it says of detectors, by name: the first that speaks of a pool holds"
+    )
 
 
 def fleet_router(sources: ReadSources) -> APIRouter:
@@ -100,8 +104,10 @@ def fleet_router(sources: ReadSources) -> APIRouter:
 
     @router.get("/policy", summary="The rules in force")
     def read_policy() -> PolicyView:
-        pools = [msgspec.to_builtins(pool) for pool in sources.placements.policy.pools]
-        return PolicyView(version=sources.placements.policy.version, pools=pools)
+        policy = sources.placements.policy
+        pools = [msgspec.to_builtins(pool) for pool in policy.pools]
+        detectors = tuning_form(policy.tuning)
+        return PolicyView(version=policy.version, pools=pools, detectors=detectors)
 
     return router
 

@@ -19,6 +19,7 @@ from gpuwarden_server.judging.loads import Census
 from gpuwarden_verdict.context import FleetContext, NodeContext, NodePlace, Shortfall
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_verdict.exclusions import GpuPlace
+from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
 from gpuwarden_wire.events import GpuIdentity
 
 
@@ -66,6 +67,8 @@ class FleetFacts:
         self._repaired_at: Callable[[], Mapping[str, float]] = dict
         self._declared: Callable[[], Mapping[str, int]] = dict
         self._node_places: Callable[[Sequence[NodeRecord]], Mapping[str, NodePlace]] = _nowhere
+        self._pool_of: Callable[[str], str] = lambda _node_id: ""
+        self._tuning = NO_TUNING
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
 
@@ -90,6 +93,10 @@ class FleetFacts:
     ) -> None:
         """Ask there from now on where nodes stand."""
         self._node_places = places
+
+    def follow_policy(self, pool_of: Callable[[str], str], tuning: Tuning) -> None:
+        """Let event detectors know the pool of a node, and what the policy says of them."""
+        self._pool_of, self._tuning = pool_of, tuning
 
     def contact_of(self, node_id: str) -> Contact:
         """Whether a node is heard of.
@@ -122,6 +129,8 @@ class FleetFacts:
             boot_id=node.boot_id if node else "",
             booted_at=self._booted_at.get(node_id),
             gpus={gpu.pci_bus_id: _identity(gpu) for gpu in present_last},
+            pool=self._pool_of(node_id) if self._tuning.rules else "",
+            tuning=self._tuning,
         )
 
     def is_older_boot(self, node_id: str, boot_id: str) -> bool:

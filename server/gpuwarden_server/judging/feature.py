@@ -31,6 +31,7 @@ from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.relocation import Relocation
+from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.sweep import RiskSource, Sweeper
@@ -98,6 +99,10 @@ class Judging:
         self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.patience)
         self.facts.follow_declared(parts.placements.expected)
         self.facts.follow_places(NodePlaces(parts.placements).of)
+        self.facts.follow_policy(
+            lambda node_id: parts.placements.pool(node_id).name, parts.placements.policy.tuning
+        )
+        self._keeper = MemoryKeeper(parts.state)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
         self.troubles = TroubleBook(parts.refusals)
         self._meters = JudgeMeters(parts.registry)
@@ -115,6 +120,7 @@ class Judging:
         self.facts.follow_repairs(lambda: book.repaired_at)
         pools = PoolBook(parts.placements, book, self.facts.census)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
+        self._keeper.load()
         with parts.state.read() as connection:
             self._recall(connection, book, desk)
             frames = read_frames(connection, book.head.feed_id, REPLAY_FRAMES)
@@ -131,6 +137,7 @@ class Judging:
         """End after the pass under way."""
         if self._worker is not None:
             await asyncio.to_thread(self._worker.stop)
+            await asyncio.wait([asyncio.wrap_future(self._keeper.save(self._parts.clock.now()))])
         self._parts.hub.close()
         if self._closer is not None:
             self._closer.cancel()
@@ -202,7 +209,7 @@ class Judging:
             book=book,
             desk=desk,
             judge=Judge(book, pools, standing_of),
-            sweeper=Sweeper(parts.guarded, facts, book, pools, parts.risks),
+            sweeper=Sweeper(parts.guarded, facts, book, pools, parts.risks, self._keeper),
             ledger=Ledger(parts.state, book, facts.places, parts.facts),
             board=self.board,
             readers=parts.hub,

@@ -26,6 +26,7 @@ from gpuwarden_server.store.tables_judging import (
     entity_state_moves,
     entity_states,
     judged_position,
+    sweep_memory,
 )
 from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.entities import EntityRef, EntityState
@@ -203,3 +204,16 @@ def write_position(connection: Connection, event_row: int) -> None:
     statement = upsert(connection, judged_position).values(id=1, event_row=event_row)
     changed = {"event_row": statement.excluded.event_row}
     connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed))
+
+
+def read_sweep_memory(connection: Connection) -> bytes | None:
+    """What sweep detectors remembered at the last save; None where nothing was saved yet."""
+    body = connection.execute(select(sweep_memory.c.body)).scalar()
+    return None if body is None else bytes(body)
+
+
+def write_sweep_memory(connection: Connection, body: bytes, at: float) -> None:
+    """Replace what sweep detectors remember."""
+    values = {"body": body, "saved_at": at}
+    statement = upsert(connection, sweep_memory).values(id=1, **values)
+    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))

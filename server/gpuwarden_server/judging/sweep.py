@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpuwarden_server.ingest.state import GuardedState
@@ -11,6 +11,7 @@ from gpuwarden_server.judging.book import Book
 from gpuwarden_server.judging.domain import Findings, Key, Step, key_of, merge_findings
 from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.loads import PoolBook
+from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_verdict.detectors import (
     detect_clears,
     detect_risk,
@@ -76,7 +77,9 @@ class Sweeper:
         book: Book,
         pools: PoolBook,
         risks: RiskSource,
+        keeper: MemoryKeeper,
     ) -> None:
+        self._keeper = keeper
         self._guarded = guarded
         self._facts = facts
         self._book = book
@@ -91,7 +94,11 @@ class Sweeper:
             now: Epoch seconds.
         """
         names = self._pools.pool_names(self._facts.node_ids())
-        context = self._facts.fleet_context(names)
+        context = replace(
+            self._facts.fleet_context(names),
+            memory=self._keeper.memory,
+            tuning=self._pools.policy.tuning,
+        )
         opened = tuple(self._book.incidents())
         watched = self._watched()
         seen = self._guarded.snapshot(self._columns)
@@ -103,6 +110,7 @@ class Sweeper:
             self._judge_risk(risk, now, signals, recoveries)
         found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]
         found += [Findings(decision_target(s.entity), [Step([], [s])]) for s in signals]
+        self._keeper.save_if_due(now)
         return SweepResult(merge_findings(found), {key_of(r.entity): r for r in risks})
 
     def _watched(self) -> list[EntityRef]:

@@ -6,7 +6,7 @@ be read with any tool.
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, Index, Integer, String, Table, Text, text
+from sqlalchemy import Column, Float, Index, Integer, LargeBinary, String, Table, Text, text
 
 from gpuwarden_server.store.base import STATE, BigInt
 
@@ -179,4 +179,12 @@ judged_position = Table(
     STATE,
     Column("id", BigInt, primary_key=True),  # always 1
     Column("event_row", BigInt, nullable=False),
+)
+
+sweep_memory = Table(
+    "sweep_memory",
+    STATE,
+    Column("id", BigInt, primary_key=True),  # always 1
+    Column("saved_at", Float, nullable=False),
+    Column("body", LargeBinary, nullable=False, comment="SweepMemory.export, zlib"),
 )

@@ -43,6 +43,7 @@ from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.events import Event
 
 __all__ = [
+    "DETECTOR_NAMES",
     "EVENT_DETECTORS",
     "SWEEP_DETECTORS",
     "EventDetector",
@@ -91,6 +92,11 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     TemperaturePeersDetector(),
 )
 
+DETECTOR_NAMES = frozenset(
+    [one.name for one in EVENT_DETECTORS] + [one.name for one in SWEEP_DETECTORS]
+)
+"""What a policy may name under [detectors]."""
+
 
 def detect_event(event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
     """Signals of all event detectors for one event.
@@ -101,13 +107,23 @@ def detect_event(event: Event, ref: EntityRef, node: NodeContext) -> list[Signal
         node: What is known of its node.
     """
     return [
-        signal for detector in EVENT_DETECTORS for signal in detector.detect_event(event, ref, node)
+        signal
+        for detector in EVENT_DETECTORS
+        for signal in detector.detect_event(event, ref, node)
+        if not node.tuning.is_off(signal.detector, node.pool)
     ]
 
 
 def detect_sweep(state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
-    """Signals of all sweep detectors; `now` is epoch seconds."""
-    return [signal for detector in SWEEP_DETECTORS for signal in detector.detect(state, fleet, now)]
+    """Signals of all sweep detectors that are not off in the pool; `now` is epoch seconds."""
+    pools, tuning = fleet.pools, fleet.tuning
+    return [
+        signal
+        for detector in SWEEP_DETECTORS
+        if not tuning.is_off_everywhere(detector.name)
+        for signal in detector.detect(state, fleet, now)
+        if not tuning.is_off(signal.detector, pools.get(signal.entity.node_id, ""))
+    ]
 
 
 def detect_clears(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -14,6 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument, PoolPolicy
+from gpuwarden_verdict.policy.problem import PolicyError
+from gpuwarden_verdict.tuning.parse import parse_tuning, tuning_form
+from gpuwarden_verdict.tuning.rules import Tuning
+
+__all__ = ["BUILT_IN", "DEFAULT_POOL", "PolicyError", "override_mode", "parse_policy", "pool_of"]
 
 DEFAULT_POOL = "default"
 
@@ -31,48 +36,38 @@ BUILT_IN = PoolPolicy(
 """What holds where the file says nothing."""
 
 
-class PolicyError(Exception):
-    """A policy that cannot be used.
-
-    Attributes:
-        key: Where in the file: "pools[0].cap.max_nodes".
-        value: What stands there.
-        mend: What to write instead.
-    """
-
-    def __init__(self, key: str, value: object, mend: str) -> None:
-        super().__init__(f"policy: {key} = {value!r}: {mend}")
-        self.key = key
-        self.value = value
-        self.mend = mend
-
-
-def parse_policy(text: str, default_mode: Mode = Mode.OBSERVE) -> PolicyDocument:
+def parse_policy(
+    text: str, default_mode: Mode = Mode.OBSERVE, detectors: Collection[str] | None = None
+) -> PolicyDocument:
     """Parse and validate a policy file; "" gives the built-in rules.
 
     Args:
         text: TOML.
         default_mode: Mode of pools that name none, where [defaults] names none either.
+        detectors: Names that [detectors.NAME] may have; None: any.
 
     Raises:
-        PolicyError: Not TOML, an unknown key, a value out of its range, a pool named twice.
+        PolicyError: Not TOML, an unknown key, a value out of its range, a pool named twice, an
+            unknown detector.
     """
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError("file", str(error), "write valid TOML") from error
-    _refuse_unknown("", tree, ("defaults", "pools"))
+    _refuse_unknown("", tree, ("defaults", "pools", "detectors"))
     built_in = replace(BUILT_IN, mode=default_mode)
     defaults = _pool("defaults", _table("defaults", tree.get("defaults", {})), built_in)
     pools = tuple(_named_pools(tree.get("pools", []), defaults))
-    return PolicyDocument(_version(pools), pools)
+    names = [pool.name for pool in pools]
+    tuning = parse_tuning(tree.get("detectors", {}), names, detectors)
+    return PolicyDocument(_version(pools, tuning), pools, tuning)
 
 
 def override_mode(document: PolicyDocument, mode: Mode) -> PolicyDocument:
     """The document with the default pool's mode set (GPUWARDEN_MODE): named pools keep theirs."""
     last = replace(document.pools[-1], mode=mode)
     pools = (*document.pools[:-1], last)
-    return PolicyDocument(_version(pools), pools)
+    return replace(document, version=_version(pools, document.tuning), pools=pools)
 
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -97,8 +92,10 @@ def pool_of(
     return document.pools[-1]
 
 
-def _version(pools: tuple[PoolPolicy, ...]) -> str:
-    canonical = json.dumps([asdict(pool) for pool in pools], sort_keys=True)
+def _version(pools: tuple[PoolPolicy, ...], tuning: Tuning) -> str:
+    said: list[object] = [asdict(pool) for pool in pools]
+    said += [tuning_form(tuning)] if tuning.rules else []
+    canonical = json.dumps(said, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 

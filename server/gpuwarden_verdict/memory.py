@@ -1,0 +1,260 @@
+"""What sweep detectors remember from one sweep to the next.
+
+Two sorts of things: planes hold one number an entity and follow the rows of the views, however
+entities come, go and move; tables hold a few numbers a scope (a model, a pool), such as a learnt
+limit. Both are kept a detector and a name. The owner (a server's judge, a backtest) keeps one
+memory for its life and may store its bytes.
+
+Bytes: b"GWSM", version (u16), CRC-32 of the rest (u32), length of the header (u32), header (JSON),
+then the arrays one after the other, little-endian, in the header's order.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.windows import KindView
+from gpuwarden_wire.metrics import EntityKind
+
+AnyArray = npt.NDArray[Any]
+F64 = npt.NDArray[np.float64]
+_PlaneKey = tuple[str, str]  # detector, name
+
+_MAGIC = b"GWSM"
+_VERSION = 1
+_PREFIX = struct.Struct("<4sHII")
+_MEND = "delete it: detectors learn anew what it held"
+_FLOATS = ("<f4", "<f8")
+
+
+class MemoryFormError(Exception):
+    """Bytes that are no memory of sweeps; the message says why and what to do."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"memory of sweeps: {why}; {_MEND}")
+
+
+@dataclass(slots=True)
+class _KindMemory:
+    """Planes of one kind, in the row order of the view that was seen last.
+
+    Attributes:
+        seen: The list of entities of that view, as it was handed over.
+        refs: Its entities; a copy, since a live view's list grows in place.
+        planes: By detector and name, shape (N,).
+        initial: What a new entity starts at, by detector and name.
+        waiting: Imported entities that no view has shown yet: row in their planes by key.
+        stored: Their planes.
+    """
+
+    seen: Sequence[EntityRef] = ()
+    refs: list[EntityRef] = field(default_factory=list)
+    planes: dict[_PlaneKey, AnyArray] = field(default_factory=dict)
+    initial: dict[_PlaneKey, float] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+    stored: dict[_PlaneKey, AnyArray] = field(default_factory=dict)
+
+
+class SweepMemory:
+    """Planes and tables of sweep detectors. Used by one thread, during sweeps."""
+
+    def __init__(self) -> None:
+        """Make an empty one."""
+        self._kinds: dict[EntityKind, _KindMemory] = {}
+        self._tables: dict[tuple[str, str, str], F64] = {}
+        self._swept_at: dict[str, float] = {}
+
+    def plane(
+        self,
+        view: KindView,
+        detector: str,
+        name: str,
+        initial: float = 0.0,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> AnyArray:
+        """Numbers of a detector, one an entity of the view; write into it to remember.
+
+        Ask for it in every sweep: the array of a former sweep is outdated once entities came, went
+        or moved. An entity that went and comes back starts anew.
+
+        Args:
+            view: All entities of one kind.
+            detector: Whose it is.
+            name: Which of its planes.
+            initial: What an entity starts at.
+            dtype: float32 or float64.
+
+        Returns:
+            Shape (N,), in row order of the view.
+        """
+        if not len(view):
+            return np.empty(0, dtype)
+        kind = self._kinds.setdefault(view.refs[0].kind, _KindMemory())
+        _follow(kind, view.refs)
+        key = detector, name
+        plane = kind.planes.get(key)
+        if plane is None:
+            plane = np.full(len(view), initial, dtype)
+            kind.initial[key] = initial
+            kind.planes[key] = plane
+            _take_over_waiting(kind, key, kind.refs, plane)
+        return plane
+
+    def table(self, detector: str, name: str, scope: str, size: int) -> F64:
+        """Numbers of a detector for one scope; write into it to remember.
+
+        Args:
+            detector: Whose it is.
+            name: Which of its tables.
+            scope: A model, a pool, or what the detector tells apart.
+            size: How many numbers; where another size is kept, it starts anew.
+
+        Returns:
+            float64, shape (size,), NaN before they were first written.
+        """
+        key = detector, name, scope
+        kept = self._tables.get(key)
+        if kept is None or kept.size != size:
+            kept = self._tables[key] = np.full(size, np.nan)
+        return kept
+
+    def tables(self) -> Mapping[tuple[str, str, str], F64]:
+        """All tables, by detector, name and scope."""
+        return self._tables
+
+    def elapsed_s(self, detector: str, now: float) -> float:
+        """Seconds since the detector's sweep before this one; 0 at its first, never below 0.
+
+        Call it once a sweep: `now` (epoch seconds) is remembered.
+        """
+        before = self._swept_at.get(detector, now)
+        self._swept_at[detector] = now
+        return max(0.0, now - before)
+
+    def export(self) -> bytes:
+        """All that is remembered of entities of the last views, and all tables."""
+        content: list[bytes] = []
+        header = {
+            "kinds": [_described(kind, one, content) for kind, one in self._kinds.items()],
+            "tables": [[*key, _append(t, content)] for key, t in self._tables.items()],
+            "swept_at": self._swept_at,
+        }
+        head = json.dumps(header, separators=(",", ":")).encode()
+        checksum = 0
+        for piece in (head, *content):
+            checksum = zlib.crc32(piece, checksum)
+        return b"".join([_PREFIX.pack(_MAGIC, _VERSION, checksum, len(head)), head, *content])
+
+    @classmethod
+    def imported(cls, blob: bytes) -> SweepMemory:
+        """The memory that `export` gave.
+
+        Raises:
+            MemoryFormError: Not a memory, damaged, or of another form.
+        """
+        header, content = _checked(blob)
+        memory = cls()
+        reader = _Reader(content)
+        try:
+            for described in header["kinds"]:
+                kind = memory._kinds[EntityKind(described["kind"])] = _KindMemory()
+                kind.waiting = {key: row for row, key in enumerate(described["keys"])}
+                for detector, name, initial, form in described["planes"]:
+                    key = detector, name
+                    kind.initial[key], kind.stored[key] = initial, reader.array(form)
+            for detector, name, scope, form in header["tables"]:
+                memory._tables[detector, name, scope] = reader.array(form)
+            memory._swept_at = dict(header["swept_at"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise MemoryFormError(f"a part is not as it should be ({error})") from error
+        return memory
+
+
+def _follow(kind: _KindMemory, refs: Sequence[EntityRef]) -> None:
+    """Bring planes into the row order of `refs`; costs nothing where nothing changed."""
+    if refs is kind.seen and len(refs) == len(kind.refs):
+        return
+    former, kind.seen = kind.refs, refs
+    if former == refs:  # compares objects first: the same entities cost a millisecond in 80,000
+        return
+    kind.refs = list(refs)
+    if not kind.planes:
+        return
+    index = {ref.key: row for row, ref in enumerate(former)}
+    rows = np.fromiter((index.get(ref.key, -1) for ref in kind.refs), np.int64, len(kind.refs))
+    known, new = rows >= 0, [kind.refs[row] for row in np.flatnonzero(rows < 0).tolist()]
+    for key, old in kind.planes.items():
+        plane = np.full(rows.size, kind.initial[key], old.dtype)
+        plane[known] = old[rows[known]]
+        if new and kind.waiting:
+            fresh = plane[~known]
+            _take_over_waiting(kind, key, new, fresh)
+            plane[~known] = fresh
+        kind.planes[key] = plane
+
+
+def _take_over_waiting(
+    kind: _KindMemory, key: _PlaneKey, refs: Sequence[EntityRef], plane: AnyArray
+) -> None:
+    """Fill `plane`, one number an entity of `refs`, with what was imported for them."""
+    stored = kind.stored.get(key)
+    if stored is None:
+        return
+    rows = np.fromiter((kind.waiting.get(ref.key, -1) for ref in refs), np.int64, len(refs))
+    plane[rows >= 0] = stored[rows[rows >= 0]]
+
+
+def _described(kind: EntityKind, memory: _KindMemory, content: list[bytes]) -> dict[str, Any]:
+    return {
+        "kind": kind.value,
+        "keys": [ref.key for ref in memory.refs],
+        "planes": [
+            [*key, memory.initial[key], _append(plane, content)]
+            for key, plane in memory.planes.items()
+        ],
+    }
+
+
+def _append(array: AnyArray, content: list[bytes]) -> list[Any]:
+    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    content.append(plain.tobytes())
+    return [plain.dtype.str, plain.size]
+
+
+def _checked(blob: bytes) -> tuple[dict[str, Any], memoryview]:
+    if len(blob) < _PREFIX.size or not blob.startswith(_MAGIC):
+        raise MemoryFormError("not written by gpuwarden")
+    _, version, checksum, head_size = _PREFIX.unpack_from(blob)
+    if version != _VERSION:
+        raise MemoryFormError(f"form {version}, this program reads form {_VERSION}")
+    body = memoryview(blob)[_PREFIX.size :]
+    if zlib.crc32(body) != checksum:
+        raise MemoryFormError("damaged or cut short (the checksum does not match)")
+    header: dict[str, Any] = json.loads(bytes(body[:head_size]))
+    return header, body[head_size:]
+
+
+class _Reader:
+    """Takes arrays one after the other."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content = content
+        self._offset = 0
+
+    def array(self, form: Sequence[Any]) -> AnyArray:
+        """The next one."""
+        dtype, size = form
+        if dtype not in _FLOATS:
+            raise ValueError(f"{dtype} is no float")
+        flat = np.frombuffer(self._content, np.dtype(dtype), int(size), self._offset)
+        self._offset += flat.nbytes
+        return flat.copy()

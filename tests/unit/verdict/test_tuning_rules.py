@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors import DETECTOR_NAMES, detect_sweep
+from gpuwarden_verdict.policy.document import PolicyDocument
+from gpuwarden_verdict.policy.parse import PolicyError, override_mode, parse_policy
+from tests.builders.verdict import START, Fleet, gpu_ref, xid_line
+
+POOLS = """
+[[pools]]
+name = "lab"
+nodes = ["lab-*"]
+"""
+
+
+def parsed(text: str) -> PolicyDocument:
+    return parse_policy(POOLS + text, detectors=DETECTOR_NAMES)
+
+
+def test_a_detector_is_off_in_all_pools_or_in_some_as_a_whole_or_by_code() -> None:
+    tuning = parsed(
+        """
+        [detectors.oom]
+        enabled = false
+        [[detectors.nic_port_down]]
+        pools = ["la*"]
+        enabled = false
+        [[detectors.nic_port_down]]
+        limit = 3
+        budget = 0.5
+        [detectors."xid:13"]
+        enabled = false
+        """
+    ).tuning
+    assert tuning.is_off("oom", "default")
+    assert tuning.is_off_everywhere("oom")
+    assert tuning.is_off("nic_port_down", "lab")
+    assert not tuning.is_off_everywhere("nic_port_down")
+    rule = tuning.rule("nic_port_down", "default")
+    assert (rule.enabled, rule.limit, rule.budget) == (True, 3.0, 0.5)
+    assert tuning.is_off("xid:13", "lab")
+    assert not tuning.is_off("xid:79", "lab")
+
+
+def test_what_a_policy_says_of_detectors_is_of_its_version() -> None:
+    plain, off = parsed(""), parsed("[detectors.oom]\nenabled = false")
+    assert plain.version != off.version
+    assert override_mode(off, off.pools[-1].mode).tuning == off.tuning
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "mend"),
+    [
+        ("[detectors.hot]\nenabled = false", "detectors.hot", "no detector has this name"),
+        ("[detectors.oom]\nenable = false", "detectors.oom.enable", "known are enabled"),
+        ("[detectors.oom]\nenabled = 0", "detectors.oom.enabled", "true or false"),
+        ("[detectors.oom]\nlimit = 'high'", "detectors.oom.limit", "write a number"),
+        ("[detectors.oom]\nbudget = -1", "detectors.oom.budget", "of at least 0"),
+        ("[detectors.oom]\npools = ['train']", "detectors.oom.pools", "there are lab, default"),
+        ("[detectors.oom]\npools = []", "detectors.oom.pools", "names of pools"),
+        ("[detectors]\noom = 3", "detectors.oom", "write a table"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_key_with_the_mend(
+    text: str, key: str, mend: str
+) -> None:
+    with pytest.raises(PolicyError, match=mend) as refused:
+        parsed(text)
+    assert refused.value.key == key
+
+
+def test_a_detector_that_is_off_gives_no_signal() -> None:
+    fleet = Fleet(policy=parsed("[detectors.row_remap_failure]\nenabled = false"))
+    fleet.tell([gpu_ref(0, 0)], gpu_row_remap_failure=1.0)
+    assert fleet.sweep() == []
+    spoken = FleetContext(tuning=parsed("").tuning)
+    assert [s.detector for s in detect_sweep(fleet.state, spoken, START)] == ["row_remap_failure"]
+
+
+def test_an_event_detector_that_is_off_gives_no_signal() -> None:
+    fleet = Fleet(policy=parsed('[detectors."xid:79"]\nenabled = false'))
+    fleet.line(0, xid_line(79))
+    assert [i.evidence[0].detector for i in fleet.open()] == []
+    fleet.line(0, xid_line(95))
+    assert fleet.open()
