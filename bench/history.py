@@ -34,9 +34,9 @@ from gpuwarden_server.history.domain import MINUTE_S, QUARTER_S, SHAPES, Level
 from gpuwarden_server.history.meters import HistoryMeters
 from gpuwarden_server.history.repository import Segment, save_segments
 from gpuwarden_server.history.sealing import Sealer, readings_of
-from gpuwarden_server.ingest.telemetry import PlannedTable
 from gpuwarden_server.store.database import connect_store
 from gpuwarden_server.store.versions import prepare_store
+from gpuwarden_verdict.engine.telemetry import PlannedTable
 from gpuwarden_verdict.segments import Block, encode_segment
 from gpuwarden_verdict.segments.blocks import NARROW, WIDE, merged
 from gpuwarden_verdict.segments.codec import FAST

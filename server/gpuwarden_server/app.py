@@ -61,7 +61,6 @@ from gpuwarden_server.ingest.sessions import Sessions
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.inventory.endpoints import InventoryParts, inventory_router
-from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.streams import make_streams, stream_handlers
 from gpuwarden_server.learning.models import load_model
@@ -85,6 +84,7 @@ from gpuwarden_server.streams.feature import FactStreams
 from gpuwarden_server.streams.meters import StreamMeters
 from gpuwarden_server.succession import Part, Succession
 from gpuwarden_server.web.feature import Web
+from gpuwarden_verdict.engine.facts import Patience
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.version import __version__
 

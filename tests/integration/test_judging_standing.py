@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, event, insert
 
-from gpuwarden_server.ingest.domain import EventFlag
 from gpuwarden_server.judging.repository import read_standing_events
 from gpuwarden_server.store.base import STATE
 from gpuwarden_server.store.engines import Synchronous, writing_engine
 from gpuwarden_server.store.tables_fleet import events
+from gpuwarden_verdict.engine.events import EventFlag
 from gpuwarden_wire.events import EventKind
 
 BOOT, TROUBLE, FINE = (

@@ -17,19 +17,19 @@ from gpuwarden_server.core.clock import SystemClock
 from gpuwarden_server.decisions.feed import FeedChange
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.ingest.domain import EventFlag
 from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.repository import Arrived, insert_event
-from gpuwarden_server.ingest.sessions import Presence
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
-from gpuwarden_server.judging.facts import Patience
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.repository import read_sweep_memory, write_sweep_memory
 from gpuwarden_server.store.database import Database, connect_store
 from gpuwarden_server.store.versions import prepare_store
 from gpuwarden_server.streams.meters import StreamMeters
+from gpuwarden_verdict.engine.events import EventFlag
+from gpuwarden_verdict.engine.facts import Patience
+from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.fusion import Gate
 from gpuwarden_verdict.incidents.domain import IncidentMove

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuwarden_server.ingest.spools import DOOR_SPOOL
+from gpuwarden_verdict.engine.spools import DOOR_SPOOL
 from tests.builders.dcgm import OTHER_UUID, UUID, DcgmGpu, dcgm_text
 from tests.builders.feed import exclusions_of, get, quick_settings, reading_feed
 from tests.builders.remote_write import (

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.core.pages import LARGEST_PAGE, LARGEST_ROW
-from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.repository import events_after
+from gpuwarden_verdict.engine.events import StoredEvent
 from gpuwarden_wire.events import EventKind
 
 

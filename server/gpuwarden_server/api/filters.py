@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuwarden_server.api.sources import ReadSources
-from gpuwarden_server.fleet.domain import GpuRecord
+from gpuwarden_verdict.engine.fleet import GpuRecord
 from gpuwarden_verdict.entities import Contact, EntityState
 from gpuwarden_wire.acknowledgement import Usable
 

@@ -19,7 +19,7 @@ from gpuwarden_server.core.pages import (
     decode_cursor,
     encode_cursor,
 )
-from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
+from gpuwarden_verdict.engine.fleet import GpuRecord, NodeRecord
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
 from gpuwarden_server.history.feature import History
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.board import VerdictBoard
-from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.engine.facts import FleetFacts
+from gpuwarden_verdict.engine.fleet import GpuRecord, NodeRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gpuwarden_server.decisions.schemas import DecisionView, decision_view
 from gpuwarden_server.incidents import repository as incident_rows
 from gpuwarden_server.incidents.schemas import IncidentView, incident_view
 from gpuwarden_server.judging.repository import read_state_moves
-from gpuwarden_server.judging.snapshot import risk_form
+from gpuwarden_verdict.engine.snapshot import risk_form
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable

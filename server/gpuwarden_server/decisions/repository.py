@@ -22,9 +22,8 @@ from gpuwarden_server.store.upsert import upsert
 from gpuwarden_server.streams.frames import Frame
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.exclusions import digest
-from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase
+from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision, DecisionMove
 
-LIVE_PHASES = (DecisionPhase.PROPOSED, DecisionPhase.IN_FORCE, DecisionPhase.HELD_BACK)
 LIVE = "live"
 """Filter word for every phase that may still act."""
 KEPT_CHANGES = 10_000

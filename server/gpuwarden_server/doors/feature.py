@@ -20,8 +20,8 @@ from gpuwarden_server.doors.routes import OutsideParts, outside_router
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.service import IngestService
 from gpuwarden_server.ingest.sessions import Sessions
-from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.store.database import Store
+from gpuwarden_verdict.engine.facts import FleetFacts
 
 LOOK_ROUND_S = 0.25
 _log = structlog.get_logger(__name__)

@@ -22,9 +22,9 @@ from gpuwarden_server.doors.write_request import Sample, WriteRequestError, read
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.service import IngestService
 from gpuwarden_server.ingest.sessions import Sessions
-from gpuwarden_server.ingest.spools import DOOR_SPOOL
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_verdict.engine.spools import DOOR_SPOOL
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.events import Event
 

@@ -33,7 +33,7 @@ from gpuwarden_server.doors.schemas import (
 )
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.service import IngestService
-from gpuwarden_server.judging.facts import FleetFacts
+from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.entities import Contact
 
 _MAY_END_REPAIRS = frozenset({Role.OPERATOR, Role.ADMIN})

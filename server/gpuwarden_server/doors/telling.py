@@ -12,7 +12,7 @@ from gpuwarden_exporters.rules import GpuFacts
 from gpuwarden_exporters.xids import XidNews
 from gpuwarden_kernel_log import xid_entry
 from gpuwarden_server.doors.targets import Look
-from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
+from gpuwarden_verdict.engine.fleet import GpuRecord, NodeRecord
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.metrics import EntityKind
 

@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection, insert, select, update
 
-from gpuwarden_server.fleet.domain import GpuRecord, NodeRecord
 from gpuwarden_server.store.tables_fleet import gpu_slots, gpus, node_boots, nodes
 from gpuwarden_server.store.upsert import upsert
+from gpuwarden_verdict.engine.fleet import GpuRecord, NodeRecord
 
 
 def load_nodes(connection: Connection) -> list[NodeRecord]:

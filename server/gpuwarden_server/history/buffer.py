@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwarden_server.history.domain import MINUTE_S, PACKS, pack_of
 from gpuwarden_server.history.meters import HistoryMeters
-from gpuwarden_server.ingest.telemetry import PlannedTable
+from gpuwarden_verdict.engine.telemetry import PlannedTable
 from gpuwarden_wire.batches import Table
 from gpuwarden_wire.schema import Schema
 

@@ -17,8 +17,8 @@ from gpuwarden_server.history.meters import HistoryMeters
 from gpuwarden_server.history.reading import HistoryReader
 from gpuwarden_server.history.sealing import Sealer
 from gpuwarden_server.history.worker import HistoryWorker, Keeping
-from gpuwarden_server.ingest.telemetry import PlannedTable
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.engine.telemetry import PlannedTable
 
 
 class HistorySettings(Protocol):

@@ -22,12 +22,12 @@ from gpuwarden_server.ingest import repository
 from gpuwarden_server.ingest.meters import CheckpointMeters
 from gpuwarden_server.ingest.ports import TelemetryKeeper
 from gpuwarden_server.ingest.schemas import SchemaBook
-from gpuwarden_server.ingest.sequences import SequenceLedger
 from gpuwarden_server.ingest.sessions import NodeSession, Sessions, SpoolSession
-from gpuwarden_server.ingest.spools import Standing
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.store.database import Store
 from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_verdict.engine.sequences import SequenceLedger
+from gpuwarden_verdict.engine.spools import Standing
 from gpuwarden_verdict.windows import CheckpointError, encode_checkpoint
 from gpuwarden_wire.batches import Stream
 

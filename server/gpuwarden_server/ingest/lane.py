@@ -23,9 +23,10 @@ from gpuwarden_server.ingest.checks import MAX_SEQ, MAX_TABLES, check_missing
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.ports import NodeDirectory
 from gpuwarden_server.ingest.sessions import Connection, KnownTable, NodeSession, Sessions
-from gpuwarden_server.ingest.spools import Standing
 from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.ingest.telemetry import PlannedTable, read_table, refresh_known
+from gpuwarden_server.ingest.telemetry import read_table, refresh_known
+from gpuwarden_verdict.engine.spools import Standing
+from gpuwarden_verdict.engine.telemetry import PlannedTable
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.acknowledgement import Acknowledgement
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream, Table

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from gpuwarden_server.ingest.domain import StoredEvent
-from gpuwarden_server.ingest.telemetry import PlannedTable
+from gpuwarden_verdict.engine.events import StoredEvent
+from gpuwarden_verdict.engine.telemetry import PlannedTable
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.acknowledgement import NodeVerdict
 from gpuwarden_wire.events import Event

@@ -17,9 +17,6 @@ from sqlalchemy import (
     update,
 )
 
-from gpuwarden_server.ingest.domain import EventFlag, StoredEvent
-from gpuwarden_server.ingest.sequences import SequenceLedger
-from gpuwarden_server.ingest.spools import Standing
 from gpuwarden_server.store.tables_fleet import (
     applied_sequences,
     checkpoints,
@@ -31,6 +28,9 @@ from gpuwarden_server.store.tables_fleet import (
 )
 from gpuwarden_server.store.tables_history import open_minutes
 from gpuwarden_server.store.upsert import upsert
+from gpuwarden_verdict.engine.events import EventFlag, StoredEvent
+from gpuwarden_verdict.engine.sequences import SequenceLedger
+from gpuwarden_verdict.engine.spools import Standing
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.batches import Batch
 from gpuwarden_wire.codec import encode_batch

@@ -15,16 +15,22 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.ingest import repository
 from gpuwarden_server.ingest.checks import check_batch, check_tables
-from gpuwarden_server.ingest.clocks import clock_after
-from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.lane import Queued, TelemetryLane, Ticket
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.ports import EventSink, NodeDirectory, TelemetryKeeper, VerdictSource
 from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
-from gpuwarden_server.ingest.sequences import Arrival, SequenceLedger
 from gpuwarden_server.ingest.sessions import Connection, NodeSession, Sessions, SpoolSession
-from gpuwarden_server.ingest.spools import (
+from gpuwarden_server.ingest.state import GuardedState
+from gpuwarden_server.ingest.storing import store_events
+from gpuwarden_server.ingest.telemetry import apply_plan, check_entities, remember_tables
+from gpuwarden_server.store.database import Database
+from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_verdict.engine.arrivals import EventsToStore
+from gpuwarden_verdict.engine.clocks import clock_after
+from gpuwarden_verdict.engine.events import StoredEvent
+from gpuwarden_verdict.engine.sequences import Arrival, SequenceLedger
+from gpuwarden_verdict.engine.spools import (
     DOOR_SPOOL,
     TOLD_SPOOL,
     Claim,
@@ -32,16 +38,7 @@ from gpuwarden_server.ingest.spools import (
     claim_of,
     standing_beside_door,
 )
-from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.ingest.storing import EventsToStore, store_events
-from gpuwarden_server.ingest.telemetry import (
-    apply_plan,
-    check_entities,
-    plan_telemetry,
-    remember_tables,
-)
-from gpuwarden_server.store.database import Database
-from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_verdict.engine.telemetry import plan_telemetry
 from gpuwarden_wire.acknowledgement import Acknowledgement
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.codec import content_digest

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_server.core.clock import Clock
-from gpuwarden_server.ingest.sequences import SequenceLedger
-from gpuwarden_server.ingest.spools import DOOR_SPOOL, SILENT_INTERVALS, Standing
+from gpuwarden_verdict.engine.presence import Presence
+from gpuwarden_verdict.engine.sequences import SequenceLedger
+from gpuwarden_verdict.engine.spools import DOOR_SPOOL, Standing
 from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import Schema
@@ -20,8 +21,6 @@ Connection = tuple[str, int]
 """Client address and port: names one TCP connection."""
 
 MAX_CONNECTIONS = 4
-MOST_PATIENCE_S = 900.0
-"""Whatever cadence somebody claims, after so long without a batch a node is silent."""
 Rows = npt.NDArray[np.int64]
 
 
@@ -41,41 +40,6 @@ class SpoolSession:
         default_factory=lambda: {stream: SequenceLedger() for stream in Stream}
     )
     clock_high: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Presence:
-    """When and how a node was last heard of.
-
-    Attributes:
-        node_id: The node.
-        last_seen_at: Server's epoch seconds of its last accepted batch.
-        silent_s: Seconds since, by the clock that never jumps.
-        interval_s: Telemetry cadence, 0 unknown.
-        boot_id: Boot of its last batch of the live spool.
-        more_events: Further batches of events wait behind the last one: hold its decisions.
-        live_spool: The spool that speaks for it, "" none yet.
-        refused_spool: A second spool that was refused while this one is live, "" none.
-    """
-
-    node_id: str
-    last_seen_at: float
-    silent_s: float
-    interval_s: float
-    boot_id: str
-    more_events: bool
-    live_spool: str
-    refused_spool: str
-
-    def is_silent(self, after_s: float, quiet_s: float | None = None) -> bool:
-        """Whether nothing came for so long, or for three intervals of a slower cadence.
-
-        Args:
-            after_s: Least patience.
-            quiet_s: Seconds to judge by, None for `silent_s`.
-        """
-        slow_s = min(SILENT_INTERVALS * self.interval_s, MOST_PATIENCE_S)
-        return (self.silent_s if quiet_s is None else quiet_s) >= max(after_s, slow_s)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.windows import Columns, FleetSnapshot, FleetState
 
 
@@ -51,6 +53,16 @@ class GuardedState:
             with self.lock:
                 snapshot.read_ahead(kind, wanted)
         return snapshot
+
+    def note_event(self, ref: EntityRef, group: EventGroup, at: float, count: int) -> None:
+        """See `FleetState.note_event`; takes the lock."""
+        with self.lock:
+            self.state.note_event(ref, group, at, count)
+
+    def note_repair(self, ref: EntityRef) -> None:
+        """See `FleetState.note_repair`; takes the lock."""
+        with self.lock:
+            self.state.note_repair(ref)
 
     def close(self) -> None:
         """End the waiting thread."""

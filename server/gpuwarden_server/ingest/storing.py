@@ -2,107 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import assert_never
-
 from sqlalchemy import Connection
 
-from gpuwarden_server.ingest.clocks import (
-    clock_after,
-    tells_no_time,
-    told_boot,
-    was_turned_back,
-)
-from gpuwarden_server.ingest.domain import EventFlag, StoredEvent
 from gpuwarden_server.ingest.ports import NodeDraft
 from gpuwarden_server.ingest.repository import Arrived, insert_event
+from gpuwarden_verdict.engine.arrivals import EventsToStore, keep_events
+from gpuwarden_verdict.engine.events import EventFlag, StoredEvent
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_wire.batches import Batch
-from gpuwarden_wire.events import Backlog, Event, EventKind
-from gpuwarden_wire.metrics import EntityKind
-
-
-@dataclass(frozen=True, slots=True)
-class EventsToStore:
-    """A batch of events and what is known about it.
-
-    Attributes:
-        batch: The batch.
-        received_at: Server's epoch seconds.
-        latest: Times after this are in the future.
-        is_history: From a superseded spool.
-        knows_boot: Its boot was announced before.
-        clock_high: Latest time that its spool's clock has shown, epoch seconds; 0 unknown.
-    """
-
-    batch: Batch
-    received_at: float
-    latest: float
-    is_history: bool
-    knows_boot: bool
-    clock_high: float = 0.0
+from gpuwarden_wire.events import Event
 
 
 def store_events(
     connection: Connection, work: EventsToStore, draft: NodeDraft
 ) -> list[StoredEvent]:
-    """Store the events that are new, in order, and let inventories and boots change the draft.
-
-    A later event of the same batch is resolved by the inventory before it.
+    """Store the events that are new, and let inventories and boots change the draft.
 
     Returns:
         The events that were stored; duplicates are left out.
     """
-    common = _flags_of_batch(work)
-    stored: list[StoredEvent] = []
-    clock_high = work.clock_high
-    for event in work.batch.events:
-        ref, flags = _place(event, work, draft, common)
-        if was_turned_back(clock_high, work.batch):
-            flags |= {EventFlag.CLOCK_BACK}
-        clock_high = clock_after(clock_high, work.batch, event, work.received_at)
+
+    def keep(event: Event, ref: EntityRef, flags: frozenset[EventFlag]) -> StoredEvent | None:
         arrived = Arrived(event, ref, work.batch, work.received_at, flags)
-        found = insert_event(connection, arrived)
-        if found is None:
-            continue
-        if not work.is_history:
-            draft.note_event(event, work.batch.boot_id)
-        stored.append(found)
-    return stored
+        return insert_event(connection, arrived)
 
-
-def _place(
-    event: Event, work: EventsToStore, draft: NodeDraft, common: frozenset[EventFlag]
-) -> tuple[EntityRef, frozenset[EventFlag]]:
-    flags = set(common)
-    match event.backlog:
-        case Backlog.OLDER_BOOT:
-            flags.add(EventFlag.OLDER_BOOT)
-        case Backlog.FIRST_LOOK:
-            flags.add(EventFlag.FIRST_LOOK)
-        case Backlog.NONE:
-            pass
-        case _:
-            assert_never(event.backlog)
-    if max(event.observed_at, told_boot(event) or 0.0) > work.latest:
-        flags.add(EventFlag.FUTURE)
-    if tells_no_time(event):
-        flags.add(EventFlag.NO_TIME)
-    ref = draft.resolve(event)
-    if ref is None:
-        flags.add(EventFlag.UNRESOLVED)
-        ref = EntityRef(EntityKind.NODE, work.batch.node_id, work.batch.node_id)
-    return ref, frozenset(flags)
-
-
-def _flags_of_batch(work: EventsToStore) -> frozenset[EventFlag]:
-    batch = work.batch
-    announced = any(event.kind is EventKind.NODE_BOOT for event in batch.events)
-    found = {
-        EventFlag.HISTORY: work.is_history,
-        EventFlag.FUTURE: batch.sent_at > work.latest,
-        EventFlag.UNKNOWN_BOOT: not (work.knows_boot or announced),
-        EventFlag.MORE_EVENTS: batch.more_events,
-        EventFlag.LATE: batch.late,
-    }
-    return frozenset(flag for flag, holds in found.items() if holds)
+    return keep_events(work, draft, keep)

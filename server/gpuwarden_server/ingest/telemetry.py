@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.ingest.sessions import KnownTable, NodeSession
 from gpuwarden_verdict.context import entity_named
+from gpuwarden_verdict.engine.telemetry import PlannedTable, TelemetryPlan
 from gpuwarden_verdict.windows import FleetState, ReadTable
-from gpuwarden_wire.batches import Batch, Table
+from gpuwarden_wire.batches import Batch
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import Schema
 
@@ -21,36 +20,6 @@ from gpuwarden_wire.schema import Schema
 MAX_ENTITIES_A_NODE = 4_096
 # Sets of entities whose rows a session keeps: one a kind, and a few while hardware changes.
 MAX_KEPT_ROWS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTable:
-    """A table ready to be applied.
-
-    Attributes:
-        schema: Its columns.
-        table: As it came, foreign rows taken out.
-        observed_at: Epoch seconds, never ahead of the server by more than the tolerance.
-    """
-
-    schema: Schema
-    table: Table
-    observed_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class TelemetryPlan:
-    """A batch ready to be applied.
-
-    Attributes:
-        tables: In the order of the batch.
-        foreign_rows: Rows taken out.
-        from_future: Tables whose time was ahead and was set back to the time of receipt.
-    """
-
-    tables: tuple[PlannedTable, ...]
-    foreign_rows: int
-    from_future: int
 
 
 def check_entities(batch: Batch, schemas: Mapping[str, Schema], session: NodeSession) -> None:
@@ -68,37 +37,6 @@ def check_entities(batch: Batch, schemas: Mapping[str, Schema], session: NodeSes
             "Report it: the agent's collectors invent entities.",
         )
     session.entities |= named
-
-
-def plan_telemetry(
-    batch: Batch,
-    schemas: Mapping[str, Schema],
-    owner_of: Callable[[str], str | None],
-    latest: float,
-    received_at: float,
-) -> TelemetryPlan:
-    """What is to be written of a batch: own rows only, no times ahead.
-
-    Args:
-        batch: Checked by `check_tables`.
-        schemas: By hash.
-        owner_of: Node of a GPU, None unknown.
-        latest: Times after this are in the future, epoch seconds.
-        received_at: What they are set to: a wrong clock must not make later readings "late".
-
-    """
-    planned: list[PlannedTable] = []
-    foreign = from_future = 0
-    for table in batch.tables:
-        schema = schemas[table.schema]
-        own = _own_rows(table, schema.entity_kind, batch.node_id, owner_of)
-        foreign += len(table.entities) - len(own)
-        ahead = table.observed_at > latest
-        from_future += ahead
-        if len(own) < len(table.entities):
-            table = _only_rows(table, schema, own)
-        planned.append(PlannedTable(schema, table, received_at if ahead else table.observed_at))
-    return TelemetryPlan(tuple(planned), foreign, from_future)
 
 
 def apply_plan(plan: TelemetryPlan, node_id: str, session: NodeSession, state: FleetState) -> int:
@@ -172,32 +110,6 @@ def read_table(part: PlannedTable, known: KnownTable, node_id: str, state: Fleet
     table = part.table
     return ReadTable(
         kind, known.rows, known.schema, table.f32, table.f64, table.missing, part.observed_at
-    )
-
-
-def _own_rows(
-    table: Table, kind: EntityKind, node_id: str, owner_of: Callable[[str], str | None]
-) -> list[int]:
-    if kind is not EntityKind.GPU:
-        return list(range(len(table.entities)))
-    return [row for row, uuid in enumerate(table.entities) if owner_of(uuid) in (None, node_id)]
-
-
-def _only_rows(table: Table, schema: Schema, own: list[int]) -> Table:
-    place = {row: index for index, row in enumerate(own)}
-    rows, narrow = len(table.entities), schema.f32_count
-    f32 = np.frombuffer(table.f32, "<f4").reshape(narrow, rows)[:, own]
-    f64 = np.frombuffer(table.f64, "<f8").reshape(len(schema.columns) - narrow, rows)[:, own]
-    return msgspec.structs.replace(
-        table,
-        entities=tuple(table.entities[row] for row in own),
-        f32=f32.tobytes(),
-        f64=f64.tobytes(),
-        missing=tuple(
-            msgspec.structs.replace(cell, row=place[cell.row])
-            for cell in table.missing
-            if cell.row in place
-        ),
     )
 
 

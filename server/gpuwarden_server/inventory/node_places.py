@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuwarden_server.fleet.domain import NodeRecord
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_verdict.context import NodePlace
+from gpuwarden_verdict.engine.fleet import NodeRecord
 from gpuwarden_verdict.places import PlaceKind
 
 

@@ -14,10 +14,10 @@ import msgspec
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.decisions.ports import PublishedFeed
 from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.fleet.domain import GpuRecord
 from gpuwarden_server.ingest.ports import VerdictReply
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Key, key_of
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.domain import Key, key_of
+from gpuwarden_verdict.engine.fleet import GpuRecord
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_verdict.verdicts import FeedPosition, Standing, node_verdict

@@ -1,32 +1,24 @@
-"""What is true now: live incidents and decisions, states, the feed. Owned by the judge's thread."""
+"""What is true now, read from state.db at the start. Owned by the judge's thread."""
 
 from __future__ import annotations
-
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy import Connection
 
 from gpuwarden_server.decisions import repository as decision_rows
 from gpuwarden_server.decisions.feed import FeedHead
-from gpuwarden_server.decisions.repository import LIVE_PHASES, ensure_feed
+from gpuwarden_server.decisions.repository import ensure_feed
 from gpuwarden_server.incidents import repository as incident_rows
-from gpuwarden_server.judging.domain import HEALTHY, Key, Outcome, StateMove, key_of
 from gpuwarden_server.judging.repository import read_position, read_repairs, read_states
-from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass
-from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
-from gpuwarden_verdict.policy.document import Decision
-from gpuwarden_verdict.policy.evaluate import decision_target
-from gpuwarden_verdict.policy.states import EntityRecord
-from gpuwarden_verdict.signals import Risk
-from gpuwarden_wire.metrics import EntityKind
-
-_REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
-_AT_REST = frozenset({EntityState.HEALTHY, EntityState.RETIRED})
+from gpuwarden_verdict.engine.book import Book, Kept
 
 
-class Book:
-    """Everything that is live, by decision target; changed only by committed outcomes."""
+class StoredBook(Book):
+    """Everything that is live, by decision target; changed only by committed outcomes.
+
+    Attributes:
+        head: Head of the feed after the last commit.
+        position: Row of the newest event that is judged.
+    """
 
     def __init__(self, connection: Connection, now: float) -> None:
         """Read everything that is live.
@@ -37,144 +29,15 @@ class Book:
         """
         self.head: FeedHead = ensure_feed(connection)
         self.position = read_position(connection)
-        self._incidents: dict[Key, dict[str, Incident]] = defaultdict(dict)
-        self._acquittals: dict[Key, dict[FaultClass, Acquittal]] = defaultdict(dict)
-        self._decisions: dict[Key, dict[str, Decision]] = defaultdict(dict)
-        self._by_node: dict[str, set[Key]] = defaultdict(set)
-        self._refs, self._records, self._checks = read_states(connection)
-        self.risks: dict[Key, Risk] = {}
-        self.retired: frozenset[str] = frozenset()
-        """Retired nodes; replaced whole, so that any thread may read it."""
-        self.repaired_at: Mapping[str, float] = read_repairs(connection)
-        """When each GPU's repair ended; replaced whole, so that any thread may read it."""
-        for key, ref in self._refs.items():
-            self._by_node[ref.node_id].add(key)
-        for incident in incident_rows.read_live(connection):
-            self._put_incident(incident)
-        for acquittal in incident_rows.read_acquittals(connection, now):
-            self._put_acquittal(acquittal)
-        for decision in decision_rows.read_live(connection):
-            self._put_decision(decision)
-        self._note_retired()
-
-    def ref(self, key: Key) -> EntityRef | None:
-        """The reference behind a key; None for a target that was never judged."""
-        return self._refs.get(key)
-
-    def refs(self, kind: EntityKind) -> list[EntityRef]:
-        """All targets of a kind that were ever judged."""
-        return [ref for ref in self._refs.values() if ref.kind is kind]
-
-    def incidents_of(self, key: Key) -> tuple[Incident, ...]:
-        """Live incidents of a target, those of a node's NICs and disks included."""
-        return tuple(self._incidents.get(key, {}).values())
-
-    def acquittals_of(self, key: Key, now: float) -> tuple[Acquittal, ...]:
-        """Acquittals of a target that hold at `now`."""
-        held = self._acquittals.get(key)
-        if not held:
-            return ()
-        return tuple(one for one in held.values() if one.until > now)
-
-    def decisions_of(self, key: Key) -> tuple[Decision, ...]:
-        """Live decisions of a target."""
-        return tuple(self._decisions.get(key, {}).values())
-
-    def record_of(self, key: Key) -> EntityRecord:
-        """State of a target; healthy where it was never judged."""
-        return self._records.get(key, HEALTHY)
-
-    def checked_at(self, key: Key) -> float | None:
-        """Newest passed check of a target."""
-        return self._checks.get(key)
-
-    def targets_on(self, node_id: str) -> frozenset[Key]:
-        """Targets on a node that were ever judged."""
-        return frozenset(self._by_node.get(node_id, ()))
-
-    def live_targets(self) -> set[Key]:
-        """Targets that time alone may move: something open, decided, or on the way back."""
-        moving = {k for k, record in self._records.items() if record.state not in _AT_REST}
-        with_incidents = {key for key, held in self._incidents.items() if held}
-        return moving | with_incidents | {key for key, held in self._decisions.items() if held}
-
-    def incidents(self) -> Iterator[Incident]:
-        """All live incidents."""
-        for held in self._incidents.values():
-            yield from held.values()
-
-    def decisions(self) -> Iterator[Decision]:
-        """All live decisions."""
-        for held in self._decisions.values():
-            yield from held.values()
-
-    def find_incident(self, incident_id: str) -> Incident | None:
-        """A live incident by id."""
-        return next((one for one in self.incidents() if one.id == incident_id), None)
-
-    def find_decision(self, decision_id: str) -> Decision | None:
-        """A live decision by id."""
-        return next((one for one in self.decisions() if one.id == decision_id), None)
-
-    def apply(self, outcomes: Iterable[Outcome]) -> None:
-        """Make committed outcomes true."""
-        for outcome in outcomes:
-            for move in outcome.incident_moves:
-                self._put_incident(move.incident)
-            for incident in outcome.renewed_incidents:
-                self._put_incident(incident)
-            for decision_move in outcome.decision_moves:
-                self._put_decision(decision_move.decision)
-            for decision in outcome.renewed_decisions:
-                self._put_decision(decision)
-            for acquittal in outcome.acquittals:
-                self._put_acquittal(acquittal)
-            key = self._know(outcome.target)
-            if outcome.state_move is not None:
-                self._records[key] = outcome.state_move.after
-                self._note_repair(outcome.state_move)
-                self._note_retired_move(key, outcome.state_move)
-            if outcome.checked_at is not None:
-                self._checks[key] = outcome.checked_at
-
-    def _note_retired(self) -> None:
-        retired = (k for k, record in self._records.items() if record.state is EntityState.RETIRED)
-        self.retired = frozenset(name for _, name in retired)
-
-    def _note_retired_move(self, key: Key, move: StateMove) -> None:
-        if move.after.state is EntityState.RETIRED:
-            self.retired |= {key[1]}
-        elif move.before.state is EntityState.RETIRED:
-            self.retired -= {key[1]}
-
-    def _note_repair(self, move: StateMove) -> None:
-        ended = (move.before.state, move.after.state)
-        if ended == _REPAIR_ENDED and move.entity.kind is EntityKind.GPU:
-            self.repaired_at = {**self.repaired_at, move.entity.key: move.after.since}
-
-    def _know(self, ref: EntityRef) -> Key:
-        key = key_of(ref)
-        known = self._refs.get(key)
-        if known is not None and known.node_id != ref.node_id:
-            self._by_node[known.node_id].discard(key)  # a board that moved to another node
-        self._refs[key] = ref
-        self._by_node[ref.node_id].add(key)
-        return key
-
-    def _put_incident(self, incident: Incident) -> None:
-        key = self._know(decision_target(incident.entity))
-        if incident.phase is not IncidentPhase.RESOLVED:
-            self._incidents[key][incident.id] = incident
-        else:
-            self._incidents[key].pop(incident.id, None)
-
-    def _put_acquittal(self, acquittal: Acquittal) -> None:
-        key = self._know(decision_target(acquittal.entity))
-        self._acquittals[key][acquittal.fault_class] = acquittal
-
-    def _put_decision(self, decision: Decision) -> None:
-        key = self._know(decision.entity)
-        if decision.phase in LIVE_PHASES:
-            self._decisions[key][decision.id] = decision
-        else:
-            self._decisions[key].pop(decision.id, None)
+        refs, records, checks = read_states(connection)
+        super().__init__(
+            Kept(
+                refs=refs,
+                records=records,
+                checks=checks,
+                repaired_at=read_repairs(connection),
+                incidents=tuple(incident_rows.read_live(connection)),
+                acquittals=tuple(incident_rows.read_acquittals(connection, now)),
+                decisions=tuple(decision_rows.read_live(connection)),
+            )
+        )

@@ -9,12 +9,12 @@ from typing import TypeVar
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.decisions.ports import Author
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Key, Outcome, StateMove, key_of
 from gpuwarden_server.judging.ledger import decision_audit
-from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.domain import Key, Outcome, StateMove, key_of
+from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.incidents.moves import (

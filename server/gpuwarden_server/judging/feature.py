@@ -10,35 +10,37 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection
 
 from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.decisions.ports import Author
 from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.ingest.clocks import booted_at
-from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.inventory.node_places import NodePlaces
 from gpuwarden_server.judging.board import VerdictBoard
-from gpuwarden_server.judging.book import Book
+from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.commands import JudgeDesk
-from gpuwarden_server.judging.desk import EventDesk
-from gpuwarden_server.judging.facts import FleetFacts, Patience, Presences
-from gpuwarden_server.judging.judge import Judge, NodeStanding
 from gpuwarden_server.judging.ledger import Ledger
-from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FactSink
-from gpuwarden_server.judging.relocation import Relocation
 from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
 from gpuwarden_server.judging.retirement import Retirement
-from gpuwarden_server.judging.sweep import RiskSource, Sweeper
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.judging.worker import Bench, JudgeWorker
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.streams.hub import REPLAY_FRAMES
+from gpuwarden_verdict.engine.clocks import booted_at
+from gpuwarden_verdict.engine.desk import EventDesk
+from gpuwarden_verdict.engine.events import StoredEvent
+from gpuwarden_verdict.engine.facts import FleetFacts, Patience
+from gpuwarden_verdict.engine.judge import Judge, NodeStanding
+from gpuwarden_verdict.engine.loads import PoolBook
+from gpuwarden_verdict.engine.ports import Presences
+from gpuwarden_verdict.engine.relocation import Relocation
+from gpuwarden_verdict.engine.sweep import RiskSource, Sweeper
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.policy.document import Decision
@@ -115,7 +117,7 @@ class Judging:
         parts = self._parts
         now = parts.clock.now()
         writer = parts.state.writer
-        book = await asyncio.wrap_future(writer.submit(lambda writes: Book(writes, now)))
+        book = await asyncio.wrap_future(writer.submit(lambda writes: StoredBook(writes, now)))
         self.facts.follow_retired(lambda: book.retired)
         self.facts.follow_repairs(lambda: book.repaired_at)
         pools = PoolBook(parts.placements, book, self.facts.census)
@@ -188,7 +190,7 @@ class Judging:
             raise RuntimeError(NOT_STARTED)
         return self._desk
 
-    def _recall(self, connection: Connection, book: Book, desk: EventDesk) -> None:
+    def _recall(self, connection: Connection, book: StoredBook, desk: EventDesk) -> None:
         """What detectors ask about, from events that were judged before the restart."""
         for node_id, event, received_at in read_standing_events(connection):
             self.troubles.note(node_id, event)
@@ -197,7 +199,7 @@ class Judging:
                 self.facts.note_boots({node_id: at})
         desk.recall(read_recent_events(connection, book.position))
 
-    def _bench(self, book: Book, pools: PoolBook, desk: EventDesk) -> Bench:
+    def _bench(self, book: StoredBook, pools: PoolBook, desk: EventDesk) -> Bench:
         parts, facts = self._parts, self.facts
 
         def standing_of(node_id: str) -> NodeStanding:
@@ -208,8 +210,9 @@ class Judging:
             state=parts.state,
             book=book,
             desk=desk,
-            judge=Judge(book, pools, standing_of),
-            sweeper=Sweeper(parts.guarded, facts, book, pools, parts.risks, self._keeper),
+            judge=Judge(book, pools, standing_of, new_id),
+            sweeper=Sweeper(parts.guarded, facts, book, pools, parts.risks, self._keeper.memory),
+            keeper=self._keeper,
             ledger=Ledger(parts.state, book, facts.places, parts.facts),
             board=self.board,
             readers=parts.hub,

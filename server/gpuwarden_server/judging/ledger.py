@@ -14,11 +14,11 @@ from gpuwarden_server.decisions import repository as decision_rows
 from gpuwarden_server.decisions.feed import FeedChange
 from gpuwarden_server.decisions.ports import PublishedFeed
 from gpuwarden_server.incidents import repository as incident_rows
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import HEALTHY, Key, Outcome, key_of
+from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.repository import write_position, write_state, write_state_move
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.engine.domain import HEALTHY, Key, Outcome, key_of
 from gpuwarden_verdict.exclusions import (
     Exclusion,
     GpuPlace,
@@ -72,7 +72,7 @@ class Ledger:
     def __init__(
         self,
         state: Database,
-        book: Book,
+        book: StoredBook,
         places: Callable[[], Mapping[str, GpuPlace]],
         facts: FactSink | None,
     ) -> None:

@@ -18,9 +18,7 @@ from sqlalchemy import (
     select,
 )
 
-from gpuwarden_server.ingest.domain import HISTORY_FLAGS, StoredEvent
 from gpuwarden_server.ingest.repository import events_after
-from gpuwarden_server.judging.domain import Key, StateMove
 from gpuwarden_server.store.tables_fleet import events
 from gpuwarden_server.store.tables_judging import (
     entity_state_moves,
@@ -29,6 +27,8 @@ from gpuwarden_server.store.tables_judging import (
     sweep_memory,
 )
 from gpuwarden_server.store.upsert import upsert
+from gpuwarden_verdict.engine.domain import Key, StateMove
+from gpuwarden_verdict.engine.events import HISTORY_FLAGS, StoredEvent
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_wire.events import Event, EventKind

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.decisions.ports import Author
-from gpuwarden_server.ingest.domain import HISTORY_FLAGS, StoredEvent
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Outcome, StateMove, key_of
-from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.judging.ledger import decision_audit
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.domain import Outcome, StateMove, key_of
+from gpuwarden_verdict.engine.events import HISTORY_FLAGS, StoredEvent
+from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.exclusions import covers
 from gpuwarden_verdict.incidents.moves import GPUWARDEN, retire

@@ -14,23 +14,24 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.core.clock import Clock
-from gpuwarden_server.ingest.domain import StoredEvent
 from gpuwarden_server.ingest.repository import events_after
 from gpuwarden_server.judging.board import VerdictBoard
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.desk import EventDesk
-from gpuwarden_server.judging.domain import Findings, Key, Outcome, key_of, merge_findings
-from gpuwarden_server.judging.judge import Judge
+from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
-from gpuwarden_server.judging.loads import PoolBook
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FeedReaders
-from gpuwarden_server.judging.relocation import Departure, Relocation
+from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.retirement import Retirement
-from gpuwarden_server.judging.sweep import Sweeper
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.words import driver_words
 from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_verdict.engine.desk import EventDesk
+from gpuwarden_verdict.engine.domain import Findings, Key, Outcome, key_of, merge_findings
+from gpuwarden_verdict.engine.events import StoredEvent
+from gpuwarden_verdict.engine.judge import Judge
+from gpuwarden_verdict.engine.loads import PoolBook
+from gpuwarden_verdict.engine.relocation import Departure, Relocation
+from gpuwarden_verdict.engine.sweep import Sweeper
 from gpuwarden_wire.events import EventKind
 
 EVENTS_A_PASS = 500
@@ -75,6 +76,7 @@ class Bench:
         desk: Events in, findings out.
         judge: Findings in, conclusions out.
         sweeper: Looks over the fleet.
+        keeper: Stores what it remembers.
         ledger: Writes conclusions.
         board: Shows them.
         readers: Readers of the feed.
@@ -85,10 +87,11 @@ class Bench:
     """
 
     state: Database
-    book: Book
+    book: StoredBook
     desk: EventDesk
     judge: Judge
     sweeper: Sweeper
+    keeper: MemoryKeeper
     ledger: Ledger
     board: VerdictBoard
     readers: FeedReaders
@@ -347,6 +350,7 @@ class JudgeWorker:
         self._relocate(bench.relocation.moved(now), now)
         bench.pools.recount()
         result = bench.sweeper.look(now)
+        bench.keeper.save_if_due(now)
         touched = self._judge_new_events()
         bench.book.risks = {k: r for k, r in result.risks.items() if k not in touched}
         bench.board.show_risks(bench.book.risks)

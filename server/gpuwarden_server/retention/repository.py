@@ -13,7 +13,6 @@ from typing import Any, assert_never
 
 from sqlalchemy import Connection, Select, and_, delete, exists, not_, select
 
-from gpuwarden_server.decisions.repository import LIVE_PHASES
 from gpuwarden_server.judging.repository import (
     STANDING_KINDS,
     read_newest_boots,
@@ -29,6 +28,7 @@ from gpuwarden_server.store.tables_judging import (
 )
 from gpuwarden_verdict.entities import EntityState
 from gpuwarden_verdict.incidents.domain import IncidentPhase
+from gpuwarden_verdict.policy.document import LIVE_PHASES
 
 Key = int | str
 _LIVE = [phase.value for phase in LIVE_PHASES]

@@ -86,6 +86,10 @@ class DecisionPhase(StrEnum):
     HELD_BACK = "held_back"  # a guard (cap) said no; judged again at each sweep
 
 
+LIVE_PHASES = (DecisionPhase.PROPOSED, DecisionPhase.IN_FORCE, DecisionPhase.HELD_BACK)
+"""A decision in one of these may still change."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What was decided about one entity, and why.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.ingest.sessions import Presence
-from gpuwarden_server.judging.facts import FleetFacts, Patience
-from gpuwarden_server.judging.loads import Census
+from gpuwarden_verdict.engine.facts import FleetFacts, Patience
+from gpuwarden_verdict.engine.loads import Census
+from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 

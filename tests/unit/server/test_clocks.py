@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from gpuwarden_server.ingest.clocks import (
+from gpuwarden_verdict.engine.clocks import (
     booted_at,
     clock_after,
     in_our_time,
@@ -14,7 +14,7 @@ from gpuwarden_server.ingest.clocks import (
     told_boot,
     was_turned_back,
 )
-from gpuwarden_server.ingest.domain import EventFlag, StoredEvent
+from gpuwarden_verdict.engine.events import EventFlag, StoredEvent
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.events import Event, EventKind

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuwarden_server.fleet.domain import (
+from gpuwarden_verdict.context import Shortfall
+from gpuwarden_verdict.engine.fleet import (
     GpuRecord,
     NodeRecord,
     apply_boot,
@@ -12,7 +13,6 @@ from gpuwarden_server.fleet.domain import (
     place_gpus,
     shortfall_of,
 )
-from gpuwarden_verdict.context import Shortfall
 from gpuwarden_wire.events import GpuIdentity, Inventory
 
 A = GpuIdentity(gpu_uuid="GPU-a", pci_bus_id="00000000:3B:00.0", serial="S-a", index=0)

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwarden_server.ingest.sequences import (
+from gpuwarden_verdict.engine.sequences import (
     HOLE_GRACE_S,
     MAX_DIGESTS,
     MAX_HOLES,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwarden_server.ingest.spools import (
+from gpuwarden_verdict.engine.spools import (
     DOOR_SPOOL,
     Claim,
     Standing,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuwarden_server.inventory.book import Placements
-from gpuwarden_server.judging.book import Book
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.ports import Placing
 from gpuwarden_verdict.policy.document import DecisionMove, PoolPolicy
 from gpuwarden_verdict.policy.evaluate import PoolLoad, load_after, pool_loads
 
@@ -27,7 +27,7 @@ class Census:
 class PoolBook:
     """Pools by node and their loads; used in the judge's thread."""
 
-    def __init__(self, placements: Placements, book: Book, census: Callable[[], Census]) -> None:
+    def __init__(self, placements: Placing, book: Book, census: Callable[[], Census]) -> None:
         """Make one.
 
         Args:

@@ -6,22 +6,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Findings, Key, Step, key_of, merge_findings
-from gpuwarden_server.judging.facts import FleetFacts
-from gpuwarden_server.judging.loads import PoolBook
-from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_verdict.detectors import (
     detect_clears,
     detect_risk,
     detect_risk_clear,
     detect_sweep,
 )
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.domain import Findings, Key, Step, key_of, merge_findings
+from gpuwarden_verdict.engine.facts import FleetFacts
+from gpuwarden_verdict.engine.loads import PoolBook
+from gpuwarden_verdict.engine.ports import Windows
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.fusion import Gate
 from gpuwarden_verdict.fusion.fuse import LOOK_PROBABILITY
 from gpuwarden_verdict.incidents.domain import Incident
+from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
@@ -72,15 +72,15 @@ class Sweeper:
 
     def __init__(
         self,
-        guarded: GuardedState,
+        windows: Windows,
         facts: FleetFacts,
         book: Book,
         pools: PoolBook,
         risks: RiskSource,
-        keeper: MemoryKeeper,
+        memory: SweepMemory,
     ) -> None:
-        self._keeper = keeper
-        self._guarded = guarded
+        self._windows = windows
+        self._memory = memory
         self._facts = facts
         self._book = book
         self._pools = pools
@@ -96,12 +96,12 @@ class Sweeper:
         names = self._pools.pool_names(self._facts.node_ids())
         context = replace(
             self._facts.fleet_context(names),
-            memory=self._keeper.memory,
+            memory=self._memory,
             tuning=self._pools.policy.tuning,
         )
         opened = tuple(self._book.incidents())
         watched = self._watched()
-        seen = self._guarded.snapshot(self._columns)
+        seen = self._windows.snapshot(self._columns)
         signals = detect_sweep(seen, context, now)
         recoveries = detect_clears(seen, context, opened, now)
         risks = self._risks.score(seen, watched, signals, now)
@@ -110,7 +110,6 @@ class Sweeper:
             self._judge_risk(risk, now, signals, recoveries)
         found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]
         found += [Findings(decision_target(s.entity), [Step([], [s])]) for s in signals]
-        self._keeper.save_if_due(now)
         return SweepResult(merge_findings(found), {key_of(r.entity): r for r in risks})
 
     def _watched(self) -> list[EntityRef]:

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from gpuwarden_server.ingest.clocks import booted_at, in_our_time
-from gpuwarden_server.ingest.domain import HISTORY_FLAGS, EventFlag, StoredEvent
-from gpuwarden_server.ingest.sessions import Presence
-from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Findings, Key, Step, key_of
-from gpuwarden_server.judging.facts import FleetFacts
-from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_verdict.context import CHAIN_S, NodeContext, RecentEvent, occurrences, remember
 from gpuwarden_verdict.detectors import detect_event, detect_recovery
 from gpuwarden_verdict.detectors.plug_in_check import is_plug_in, proves_repair
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.clocks import booted_at, in_our_time
+from gpuwarden_verdict.engine.domain import Findings, Key, Step, key_of
+from gpuwarden_verdict.engine.events import HISTORY_FLAGS, EventFlag, StoredEvent
+from gpuwarden_verdict.engine.facts import FleetFacts
+from gpuwarden_verdict.engine.ports import Counting, Troubles
+from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
 from gpuwarden_verdict.event_groups import group_of
 from gpuwarden_verdict.policy.evaluate import Hold, decision_target
@@ -63,19 +62,19 @@ class EventDesk:
     """From stored events to findings; used in the judge's thread."""
 
     def __init__(
-        self, book: Book, facts: FleetFacts, guarded: GuardedState, troubles: TroubleBook
+        self, book: Book, facts: FleetFacts, counting: Counting, troubles: Troubles
     ) -> None:
         """Make a desk.
 
         Args:
             book: What is true now.
             facts: What is known of nodes.
-            guarded: Columnar state, in which events are counted.
+            counting: Where events are counted.
             troubles: Where agents' own trouble is noted.
         """
         self._book = book
         self._facts = facts
-        self._guarded = guarded
+        self._counting = counting
         self._troubles = troubles
         self._nodes: dict[str, _NodeMemory] = {}
 
@@ -137,13 +136,11 @@ class EventDesk:
             return
         if self._is_proof(stored) and not HISTORY_FLAGS & stored.flags:
             # As in training: what was counted before a passed check is no evidence after it.
-            with self._guarded.lock:
-                self._guarded.state.note_repair(stored.ref)
+            self._counting.note_repair(stored.ref)
         group = group_of(stored.event)
         count = occurrences(stored.event, stored.ref, recent) if group is not None else 0
         if group is not None and count > 0:
-            with self._guarded.lock:
-                self._guarded.state.note_event(stored.ref, group, stored.event.observed_at, count)
+            self._counting.note_event(stored.ref, group, stored.event.observed_at, count)
 
     def _is_proof(self, stored: StoredEvent) -> bool:
         """A passed check; a plug-in's only of what is in repair, and where it may end a repair."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from gpuwarden_server.ingest.domain import HISTORY_FLAGS, EventFlag, StoredEvent
+from gpuwarden_verdict.engine.events import HISTORY_FLAGS, EventFlag, StoredEvent
 from gpuwarden_wire.batches import Batch
 from gpuwarden_wire.events import Event, EventKind
 

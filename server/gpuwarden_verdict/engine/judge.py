@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuwarden_server.core.ids import new_id
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Findings, Key, Outcome, StateMove, Step, key_of
-from gpuwarden_server.judging.loads import PoolBook
-from gpuwarden_server.judging.snapshot import snapshot_of
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.domain import Findings, Key, Outcome, StateMove, Step, key_of
+from gpuwarden_verdict.engine.loads import PoolBook
+from gpuwarden_verdict.engine.snapshot import snapshot_of
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
 from gpuwarden_verdict.incidents.lifecycle import (
@@ -42,7 +41,11 @@ class Judge:
     """Draws conclusions about one target at a time; used in the judge's thread."""
 
     def __init__(
-        self, book: Book, pools: PoolBook, standing_of: Callable[[str], NodeStanding]
+        self,
+        book: Book,
+        pools: PoolBook,
+        standing_of: Callable[[str], NodeStanding],
+        new_id: Callable[[str], str],
     ) -> None:
         """Make a judge.
 
@@ -50,10 +53,12 @@ class Judge:
             book: What is true now.
             pools: Policy and loads.
             standing_of: What is known of a node, by node id.
+            new_id: Makes an id that is new, from its prefix.
         """
         self._book = book
         self._pools = pools
         self._standing_of = standing_of
+        self._new_id = new_id
         self._storms: frozenset[str] = frozenset()
 
     def look_for_storms(self) -> None:
@@ -71,12 +76,12 @@ class Judge:
         key = key_of(findings.target)
         pool = self._pools.pool(findings.target.node_id)
         before = self._book.incidents_of(key)
-        moves, live = _advance(before, findings, now, pool.dwell_s)
+        moves, live = _advance(before, findings, now, pool.dwell_s, self._new_incident)
         record = self._checked_record(key, findings, now)
         decision_moves = self._decide(findings.target, live, record, now)
         after = self._ended_record(key, record, decision_moves, now, pool.dwell_s)
         facts, renewed = _split(moves, before)
-        history = _as_history(findings.history, live, now)
+        history = _as_history(findings.history, live, now, self._new_incident)
         return Outcome(
             target=findings.target,
             incident_moves=tuple(facts),
@@ -88,6 +93,9 @@ class Judge:
             checked_at=findings.checked_at,
             snapshots=self._snapshots(key, live, decision_moves),
         )
+
+    def _new_incident(self) -> str:
+        return self._new_id("inc")
 
     def _decide(
         self, target: EntityRef, live: Sequence[Incident], record: EntityRecord, now: float
@@ -114,7 +122,7 @@ class Judge:
             policy.policy.version,
             policy.load(target.node_id),
             now,
-            lambda: new_id("dec"),
+            lambda: self._new_id("dec"),
         )
         policy.fold(target.node_id, moves)
         return moves
@@ -162,7 +170,11 @@ class Judge:
 
 
 def _advance(
-    before: Sequence[Incident], findings: Findings, now: float, dwell_s: float
+    before: Sequence[Incident],
+    findings: Findings,
+    now: float,
+    dwell_s: float,
+    new_incident: Callable[[], str],
 ) -> tuple[list[IncidentMove], tuple[Incident, ...]]:
     """Moves of all steps in order, and what is open at the end; without a step, time passes."""
     live, moves = tuple(before), list[IncidentMove]()
@@ -172,7 +184,7 @@ def _advance(
             step.signals,
             step.recoveries,
             now,
-            lambda: new_id("inc"),
+            new_incident,
             dwell_of=lambda ref: dwell_s,
         )
         live = _live_after(live, made)
@@ -219,11 +231,14 @@ _PAST = "history: of an older boot, from before a passed check, or expired"
 
 
 def _as_history(
-    signals: Sequence[Signal], live: Sequence[Incident], now: float
+    signals: Sequence[Signal],
+    live: Sequence[Incident],
+    now: float,
+    new_incident: Callable[[], str],
 ) -> list[IncidentMove]:
     """Incidents that open and close at once: they are on record and never act."""
     taken = {(incident.entity, incident.fault_class) for incident in live}
-    opened = advance((), signals, (), now, lambda: new_id("inc")) if signals else []
+    opened = advance((), signals, (), now, new_incident) if signals else []
     moves: list[IncidentMove] = []
     for move in opened:
         incident = move.incident

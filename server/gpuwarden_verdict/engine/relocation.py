@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.fleet.domain import GpuRecord
-from gpuwarden_server.judging.book import Book
-from gpuwarden_server.judging.domain import Findings, Outcome, Step, key_of
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.directory import Directory
+from gpuwarden_verdict.engine.domain import Findings, Outcome, Step, key_of
+from gpuwarden_verdict.engine.fleet import GpuRecord
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.exclusions import Exclusion
 from gpuwarden_verdict.incidents.domain import IncidentMove
@@ -37,7 +37,7 @@ class Departure:
 class Relocation:
     """Compares where GPUs sit with where the book has them; used in the judge's thread."""
 
-    def __init__(self, book: Book, directory: FleetDirectory) -> None:
+    def __init__(self, book: Book, directory: Directory) -> None:
         """Make it.
 
         Args:

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from gpuwarden_server.core.clock import Clock
-from gpuwarden_server.fleet.directory import FleetDirectory
-from gpuwarden_server.fleet.domain import (
+from gpuwarden_verdict.context import FleetContext, NodeContext, NodePlace, Shortfall
+from gpuwarden_verdict.engine.directory import Directory
+from gpuwarden_verdict.engine.fleet import (
     GpuRecord,
     NodeRecord,
     expected_of,
     shortfall_of,
 )
-from gpuwarden_server.ingest.sessions import Presence
-from gpuwarden_server.judging.loads import Census
-from gpuwarden_verdict.context import FleetContext, NodeContext, NodePlace, Shortfall
+from gpuwarden_verdict.engine.loads import Census
+from gpuwarden_verdict.engine.ports import Presences, Time
+from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_verdict.exclusions import GpuPlace
 from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
 from gpuwarden_wire.events import GpuIdentity
-
-
-class Presences(Protocol):
-    """Who was heard of; `ingest.sessions.Sessions` is one."""
-
-    def presence(self, node_id: str) -> Presence | None:
-        """When the node was last heard of; None where it never was since the start."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +40,7 @@ class FleetFacts:
     """The fleet in the judge's words; callable from any thread."""
 
     def __init__(
-        self, directory: FleetDirectory, presences: Presences, clock: Clock, patience: Patience
+        self, directory: Directory, presences: Presences, clock: Time, patience: Patience
     ) -> None:
         """Make them.
 
