@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 F64 = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 
-_ROWS_AT_ONCE = 4096  # rows x trees of node numbers stay in the processor's cache
+_ROWS_AT_ONCE = 1024  # rows x trees of words stay in the processor's cache
 _SHARES = (0.999, 0.99, 0.95, 0.8)  # of the rows that a bound is above of, in each feature
 
 

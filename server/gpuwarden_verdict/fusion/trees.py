@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
+from gpuwarden_verdict.fusion.leaves import LeafBits, leaf_bits
 
 F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
@@ -26,7 +29,7 @@ _DTYPES: Mapping[str, npt.DTypeLike] = {
 TREE_ARRAYS: tuple[str, ...] = tuple(_DTYPES)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Trees:
     """All trees of a model, their nodes one after another.
 
@@ -63,20 +66,12 @@ class Trees:
         Returns:
             float64, shape (N,).
         """
-        rows = np.arange(matrix.shape[0])[:, None]
-        node = np.repeat(self.roots[None, :], matrix.shape[0], axis=0)
-        values = matrix.astype(np.float64)
-        inner = ~self.leaf[node]
-        while inner.any():
-            seen = values[rows, self.feature[node]]
-            go_left = np.where(
-                np.isnan(seen), self.missing_left[node], seen <= self.threshold[node]
-            )
-            step = np.where(go_left, self.left[node], self.right[node])
-            node = np.where(inner, step, node)
-            inner = ~self.leaf[node]
-        total: F64 = self.value[node].sum(axis=1)
-        return total
+        return self._bits.sums(matrix.astype(np.float64))
+
+    @cached_property
+    def _bits(self) -> LeafBits:
+        """What scoring needs, made on first use."""
+        return leaf_bits(self)
 
 
 def trees_from_arrays(arrays: Mapping[str, npt.NDArray[np.generic]], features: int) -> Trees:

@@ -65,6 +65,21 @@ def test_numpy_predicts_what_scikit_learn_predicts() -> None:
     assert np.isinf(trees.threshold[inner]).any(), "a split on missing alone was met"
 
 
+def test_trees_with_more_leaves_than_a_word_has_bits_are_summed_alike() -> None:
+    rng = np.random.default_rng(10)
+    matrix = awkward_rows(rng, 4000)
+    truth = rng.random(4000) < 1.0 / (1.0 + np.exp(-np.nan_to_num(matrix[:, 1])))
+    classifier = HistGradientBoostingClassifier(
+        max_iter=3, max_leaf_nodes=150, min_samples_leaf=2, random_state=0
+    ).fit(matrix, truth)
+    calibrated = CalibratedClassifierCV(FrozenEstimator(classifier), method="sigmoid")
+    plain = plain_model(calibrated.fit(matrix, truth))
+    trees = trees_from_arrays(plain.arrays, COLUMNS)
+    assert trees.leaf.sum() > 3 * 64
+    expected = calibrated.predict_proba(matrix)[:, 1]
+    assert np.abs(predict(plain, trees, matrix) - expected).max() < 1e-9
+
+
 def test_a_row_of_nothing_but_nan_has_a_score() -> None:
     calibrated, _ = trained()
     plain = plain_model(calibrated)
