@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from gpuwarden_server.access.domain import AuditEntry
@@ -13,23 +12,19 @@ from gpuwarden_server.judging.ledger import decision_audit
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
 from gpuwarden_verdict.engine.book import Book
-from gpuwarden_verdict.engine.domain import Key, Outcome, StateMove, key_of
+from gpuwarden_verdict.engine.commands import decided, repairs_begun, revoked
+from gpuwarden_verdict.engine.domain import Outcome, key_of
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.incidents.moves import (
     LifecycleError,
     acknowledge,
-    acquit_all,
-    acquittals_of,
 )
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, Mode
 from gpuwarden_verdict.policy.evaluate import DecisionError, approve, decision_target, revoke
-from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
-from gpuwarden_wire.metrics import EntityKind
 
 COMMAND_TIMEOUT_S = 10.0
-_OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING})
 T = TypeVar("T")
 
 
@@ -76,23 +71,11 @@ class JudgeDesk:
         return self._run(work, Incident)
 
     def revoke(self, decision_id: str, author: Author) -> Decision:
-        """End a decision and acquit everything that is open against its target.
-
-        Everything, not only the leading incident: the person has seen the whole case and says that
-        the target is sound, and the next sweep must not say otherwise on the same evidence.
-        """
+        """End a decision and acquit everything that is open against its target."""
 
         def work(now: float) -> Concluded:
             move = self._decision_move(decision_id, author, now, revoke)
-            key = key_of(move.decision.entity)
-            opened = self._book.incidents_of(key)
-            acquitted = tuple(acquit_all(opened, author.name, author.reason, now))
-            outcome = self._decided(move, author, now)
-            outcome = replace(
-                outcome,
-                incident_moves=acquitted,
-                acquittals=acquittals_of([m.incident for m in acquitted], now),
-            )
+            outcome = revoked(self._book, self._pools, move, now)
             entry = _audit("revoke_decision", self._book.find_decision(decision_id), move, author)
             return Concluded((outcome,), (entry,), move.decision)
 
@@ -105,7 +88,7 @@ class JudgeDesk:
             self._require_acting(decision_id)
             move = self._decision_move(decision_id, author, now, approve)
             self._pools.fold(move.decision.entity.node_id, (move,))
-            outcome = self._decided(move, author, now)
+            outcome = decided(self._book, self._pools, move, now)
             entry = _audit("approve_decision", self._book.find_decision(decision_id), move, author)
             return Concluded((outcome,), (entry,), move.decision)
 
@@ -115,14 +98,7 @@ class JudgeDesk:
         """Move an excluded entity into repair; a node takes its excluded GPUs along."""
 
         def work(now: float) -> Concluded:
-            keys = [key_of(target)]
-            if target.kind is EntityKind.NODE:
-                keys = sorted(self._book.targets_on(target.node_id))
-            outcomes = tuple(
-                outcome
-                for key in keys
-                if (outcome := self._repair_outcome(key, author, now)) is not None
-            )
+            outcomes = repairs_begun(self._book, target, author.name, author.reason, now)
             if not outcomes:
                 raise ProblemError(
                     409,
@@ -188,33 +164,6 @@ class JudgeDesk:
             return make(decision, author.name, author.reason, now)
         except DecisionError as error:
             raise ProblemError(409, "wrong_phase", str(error), "Read it again.") from error
-
-    def _decided(self, move: DecisionMove, author: Author, now: float) -> Outcome:
-        target = move.decision.entity
-        key = key_of(target)
-        decisions = {one.id: one for one in self._book.decisions_of(key)}
-        decisions[move.decision.id] = move.decision
-        before = self._book.record_of(key)
-        dwell_s = self._pools.pool(target.node_id).dwell_s
-        after = judge_state(before, tuple(decisions.values()), now, dwell_s)
-        return Outcome(
-            target, decision_moves=(move,), state_move=_state_move(target, before, after, author)
-        )
-
-    def _repair_outcome(self, key: Key, author: Author, now: float) -> Outcome | None:
-        ref, before = self._book.ref(key), self._book.record_of(key)
-        if ref is None or before.state not in _OUT:
-            return None
-        after = step_record(before, Trigger.REPAIR_BEGUN, now)
-        return Outcome(ref, state_move=_state_move(ref, before, after, author))
-
-
-def _state_move(
-    target: EntityRef, before: EntityRecord, after: EntityRecord, author: Author
-) -> StateMove | None:
-    if after.state is before.state:
-        return None
-    return StateMove(target, before, after, author.reason, author.name)
 
 
 def _target_of(incident: Incident) -> EntityRef:

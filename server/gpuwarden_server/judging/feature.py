@@ -29,7 +29,7 @@ from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.troubles import TroubleBook
-from gpuwarden_server.judging.worker import Bench, JudgeWorker
+from gpuwarden_server.judging.worker import Bench, JudgeWorker, failure_teller
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.streams.hub import REPLAY_FRAMES
 from gpuwarden_verdict.engine.clocks import booted_at
@@ -39,6 +39,7 @@ from gpuwarden_verdict.engine.facts import FleetFacts, Patience
 from gpuwarden_verdict.engine.judge import Judge, NodeStanding
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.ports import Presences
+from gpuwarden_verdict.engine.reasoner import Reasoner
 from gpuwarden_verdict.engine.relocation import Relocation
 from gpuwarden_verdict.engine.sweep import RiskSource, Sweeper
 from gpuwarden_verdict.entities import EntityRef, EntityState
@@ -206,12 +207,18 @@ class Judging:
             hold = desk.hold_of(node_id, facts.presence(node_id), parts.clock.now())
             return NodeStanding(facts.contact_of(node_id), hold)
 
-        return Bench(
-            state=parts.state,
+        reasoner = Reasoner(
             book=book,
             desk=desk,
             judge=Judge(book, pools, standing_of, new_id),
             sweeper=Sweeper(parts.guarded, facts, book, pools, parts.risks, self._keeper.memory),
+            relocation=Relocation(book, parts.directory),
+            failed=failure_teller(self._meters),
+        )
+        return Bench(
+            state=parts.state,
+            book=book,
+            reasoner=reasoner,
             keeper=self._keeper,
             ledger=Ledger(parts.state, book, facts.places, parts.facts),
             board=self.board,
@@ -219,5 +226,4 @@ class Judging:
             moved=parts.moved,
             pools=pools,
             retirement=Retirement(book, facts),
-            relocation=Relocation(book, parts.directory),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -25,13 +25,11 @@ from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.words import driver_words
 from gpuwarden_server.store.writer import WriteFailed
-from gpuwarden_verdict.engine.desk import EventDesk
-from gpuwarden_verdict.engine.domain import Findings, Key, Outcome, key_of, merge_findings
+from gpuwarden_verdict.engine.domain import Key, Outcome, key_of
 from gpuwarden_verdict.engine.events import StoredEvent
-from gpuwarden_verdict.engine.judge import Judge
 from gpuwarden_verdict.engine.loads import PoolBook
-from gpuwarden_verdict.engine.relocation import Departure, Relocation
-from gpuwarden_verdict.engine.sweep import Sweeper
+from gpuwarden_verdict.engine.reasoner import Failure, Reasoner
+from gpuwarden_verdict.engine.relocation import Departure
 from gpuwarden_wire.events import EventKind
 
 EVENTS_A_PASS = 500
@@ -73,24 +71,19 @@ class Bench:
     Attributes:
         state: state.db, for reading events.
         book: What is true now.
-        desk: Events in, findings out.
-        judge: Findings in, conclusions out.
-        sweeper: Looks over the fleet.
-        keeper: Stores what it remembers.
+        reasoner: From events and sweeps to conclusions.
+        keeper: Stores what sweeps remember.
         ledger: Writes conclusions.
         board: Shows them.
         readers: Readers of the feed.
         moved: Told after each commit of moves: others follow the tables they stand in.
         pools: Policy and what is out.
         retirement: Who left the fleet, and who is back.
-        relocation: Which GPUs were put into another place.
     """
 
     state: Database
     book: StoredBook
-    desk: EventDesk
-    judge: Judge
-    sweeper: Sweeper
+    reasoner: Reasoner
     keeper: MemoryKeeper
     ledger: Ledger
     board: VerdictBoard
@@ -98,7 +91,22 @@ class Bench:
     moved: Callable[[], None]
     pools: PoolBook
     retirement: Retirement
-    relocation: Relocation
+
+
+def failure_teller(meters: JudgeMeters) -> Callable[[Failure], None]:
+    """Counts and logs what could not be judged, so that the pass goes on with the rest."""
+
+    def tell(failure: Failure) -> None:
+        meters.failures.labels(stage=failure.stage).inc()
+        _log.error(
+            "judge_event_failed" if failure.event_id else "judge_entity_failed",
+            worker="judge",
+            entity=failure.entity,
+            event_id=failure.event_id,
+            exc_info=failure.error,
+        )
+
+    return tell
 
 
 class JudgeWorker:
@@ -224,9 +232,9 @@ class JudgeWorker:
         inventoried = {e.node_id for e in events if e.event.kind is EventKind.INVENTORY}
         if inventoried:
             self._bench.pools.recount()
-            self._relocate(self._bench.relocation.moved_into(inventoried, now), now)
-        findings = merge_findings(f for stored in events for f in self._findings_of(stored, now))
-        outcomes = self._reassess_all(findings.values(), now)
+            self._relocate(self._bench.reasoner.relocation.moved_into(inventoried, now), now)
+        findings = self._bench.reasoner.findings_of(events, now)
+        outcomes = self._bench.reasoner.conclude(findings.values(), now)
         committed = self._bench.ledger.commit(Judgement(outcomes, now, position=events[-1].row))
         self._bench.book.position = events[-1].row
         self._note_trouble(None)  # under load the pass goes on for long
@@ -255,7 +263,9 @@ class JudgeWorker:
         """GPUs that were put into other nodes are there before anything is judged about them."""
         bench = self._bench
         outcomes = [one.outcome for one in moved]
-        outcomes += [o.outcome for o in bench.relocation.told_wrongly(bench.ledger.feed.exclusions)]
+        outcomes += [
+            o.outcome for o in bench.reasoner.relocation.told_wrongly(bench.ledger.feed.exclusions)
+        ]
         if not outcomes:
             return
         self._take_over(bench.ledger.commit(Judgement(tuple(outcomes), now)))
@@ -266,40 +276,6 @@ class JudgeWorker:
             bench.board.mark(one.former)  # it may be usable again
         told = {one.outcome.target.key: one.outcome.target.node_id for one in moved}
         _log.info("gpus_moved", worker="judge", to_nodes=told)
-
-    def _findings_of(self, stored: StoredEvent, now: float) -> list[Findings]:
-        try:
-            return self._bench.desk.findings_of(stored, now)
-        except Exception as error:
-            self._meters.failures.labels(stage="detect").inc()
-            _log.error(
-                "judge_event_failed",
-                worker="judge",
-                entity=stored.ref.key,
-                event=stored.event.id,
-                exc_info=error,
-            )
-            return []
-
-    def _reassess_all(self, many: Iterable[Findings], now: float) -> tuple[Outcome, ...]:
-        self._bench.judge.look_for_storms()
-        outcomes: list[Outcome] = []
-        for findings in many:
-            try:
-                placed = self._bench.relocation.in_place(findings)
-                outcome = self._bench.judge.reassess(placed, now)
-            except Exception as error:
-                self._meters.failures.labels(stage="reassess").inc()
-                _log.error(
-                    "judge_entity_failed",
-                    worker="judge",
-                    entity=findings.target.key,
-                    exc_info=error,
-                )
-                continue
-            if not outcome.is_empty:
-                outcomes.append(outcome)
-        return tuple(outcomes)
 
     def _take_over(self, committed: Committed) -> None:
         """What was committed becomes true, is shown, and is told."""
@@ -347,19 +323,15 @@ class JudgeWorker:
         began, now = self._clock.monotonic(), self._clock.now()
         bench = self._bench
         self._take_back(bench.retirement.heard(), now)
-        self._relocate(bench.relocation.moved(now), now)
+        self._relocate(bench.reasoner.relocation.moved(now), now)
         bench.pools.recount()
-        result = bench.sweeper.look(now)
+        result = bench.reasoner.sweeper.look(now)
         bench.keeper.save_if_due(now)
         touched = self._judge_new_events()
         bench.book.risks = {k: r for k, r in result.risks.items() if k not in touched}
         bench.board.show_risks(bench.book.risks)
-        waiting = {key for key in bench.book.live_targets() if key not in result.findings}
-        refs = [ref for key in waiting if (ref := bench.book.ref(key)) is not None]
-        findings = [f for key, f in result.findings.items() if key not in touched]
-        findings += [Findings(ref) for ref in refs]
         self._meters.sweep_dropped.inc(len(result.findings.keys() & touched))
-        outcomes = self._reassess_all(findings, now)
+        outcomes = bench.reasoner.conclude_sweep(result, touched, now)
         if outcomes:
             self._take_over(bench.ledger.commit(Judgement(outcomes, now)))
         self._swept_at = self._clock.monotonic()

@@ -8,8 +8,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from gpuwarden_server.learning.models import LoadedModel
+from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.fusion import Gate, fuse_risks, fuse_suspects, score_gate
+from gpuwarden_verdict.fusion import Gate, fuse_risks
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
 from gpuwarden_verdict.windows import FleetReading
@@ -23,6 +24,8 @@ class Scorer:
     def __init__(self, loaded: LoadedModel, registry: CollectorRegistry) -> None:
         """Take a model, or none, and say which on the log and in the metrics."""
         self._loaded = loaded
+        # No trial on the user's own fleet is recorded yet, so the gate is closed and says so.
+        self._risks = ModelRisks(loaded.model)
         gauge = Gauge(
             "gpuwarden_model_loaded",
             "1 while a learnt model scores, 0 while rules judge alone.",
@@ -60,9 +63,7 @@ class Scorer:
             signals: What the sweep's detectors said.
             now: Epoch seconds.
         """
-        if self._loaded.model is None:
-            return []
-        return fuse_suspects(self._loaded.model, state, watched, signals, now)
+        return self._risks.score(state, watched, signals, now)
 
     def score_one(self, state: FleetReading, ref: EntityRef, now: float) -> Risk | None:
         """Risk of one GPU by its readings alone; None without a model or any reading of it.
@@ -77,8 +78,5 @@ class Scorer:
         return next(iter(fuse_risks(self._loaded.model, state, [ref], (), now)), None)
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
-        """Whether the score may exclude by itself, and what is missing.
-
-        No trial on the user's own fleet is recorded yet, so the gate is closed and says so.
-        """
-        return score_gate(self._loaded.model, risk, pool, None)
+        """Whether the score may exclude by itself, and what is missing."""
+        return self._risks.gate(risk, pool)
