@@ -30,6 +30,7 @@ from gpuwarden_runtime.records import (
     Page,
     PlacementRecord,
     Policy,
+    RenameRecord,
     RepairRecord,
     Role,
     Verdicts,
@@ -193,6 +194,15 @@ def repair_node(node_id: str, reason: str) -> Call[RepairRecord]:
 def retire_node(node_id: str, reason: str) -> Call[RepairRecord]:
     """Take a node that is switched off for good out of the fleet."""
     return _act(f"/v1/nodes/{_segment(node_id)}/retire", RepairRecord, reason)
+
+
+def rename_node(node_id: str, to: str, reason: str) -> Call[RenameRecord]:
+    """Call a node something else; history, incidents, exclusions and keys go with it.
+
+    Done before, it is answered the same, and nothing is changed.
+    """
+    body = {"to": to, "reason": reason}
+    return _write(f"/v1/nodes/{_segment(node_id)}/rename", RenameRecord, body)
 
 
 # Incidents, decisions, events

@@ -350,6 +350,13 @@ class InventoryChanges(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[InventoryChange, ...] = ()
 
 
+class RenameRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is called, and the names that it had, oldest first."""
+
+    node_id: str
+    former: tuple[str, ...] = ()
+
+
 class RepairRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Where an entity stands after a repair was begun, or its node retired."""
 

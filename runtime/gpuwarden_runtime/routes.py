@@ -95,6 +95,7 @@ class Routes:
     repair_gpu = Route(calls.repair_gpu)
     repair_node = Route(calls.repair_node)
     retire_node = Route(calls.retire_node)
+    rename_node = Route(calls.rename_node)
     add_node = Route(calls.add_node)
     inventory = Route(calls.inventory)
     all_inventory = Walk(calls.inventory)

@@ -18,6 +18,7 @@ from gpuwarden_server.access.keys import KeyRing, ensure_admin_key
 from gpuwarden_server.access.tokens import EnrolmentDesk
 from gpuwarden_server.api.meters import install_fleet_meters
 from gpuwarden_server.api.reach import nodes_of
+from gpuwarden_server.api.renaming import renaming_router
 from gpuwarden_server.api.routers import api_routers
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.config import Settings
@@ -53,6 +54,7 @@ from gpuwarden_server.incidents.endpoints import incidents_router
 from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
 from gpuwarden_server.ingest.endpoints import IngestHandler
 from gpuwarden_server.ingest.meters import CheckpointMeters, IngestMeters
+from gpuwarden_server.ingest.names import FormerNames
 from gpuwarden_server.ingest.ports import EventSink, VerdictSource
 from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
@@ -107,6 +109,7 @@ class Foundation:
         ring: Valid keys.
         state: Columnar state of the fleet and its lock.
         sessions: What the front door remembers of each node; `presence` for readers.
+        names: What nodes were called before.
         refusals: Agents that were refused because another machine speaks for their node.
         directory: Nodes and GPUs.
         placements: Where nodes are, and the policy that goes by it.
@@ -123,6 +126,7 @@ class Foundation:
     ring: KeyRing
     state: GuardedState
     sessions: Sessions
+    names: FormerNames
     refusals: RefusalBook
     directory: FleetDirectory
     placements: Placements
@@ -151,6 +155,7 @@ class _StorePart:
             # The one place where a key is written in clear: to the person who starts the server.
             print(f"Admin key, shown only now: {made}", flush=True)  # noqa: T201 - meant for stdout
         base.ring.load()
+        base.names.load(base.store.state)
         base.directory.load(base.store.state)
         base.placements.load(base.store.state)
         restore(
@@ -159,6 +164,7 @@ class _StorePart:
             base.history,
             base.sessions,
             self._book,
+            base.names,
             base.clock.monotonic(),
         )
 
@@ -211,7 +217,10 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     succession = Succession(base.leadership, parts, base.ring.load, restart.ask)
     base.board.stand_by = succession.stand_by
     base.board.add_probe("lease", succession.lapse)
-    app = _assemble(base, [*_routers(base, side), doors.router], succession)
+    renaming = renaming_router(
+        base, service, side.judging, (checkpointer.rename, doors.rename), restart.ask
+    )
+    app = _assemble(base, [*_routers(base, side), doors.router, renaming], succession)
     app.state.restart = restart
     document_raw_routes(app)
     web.install(app)
@@ -241,6 +250,7 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
     store = connect_store(place, watch)
     sessions = Sessions(clock, settings.silent_after_s)
     directory = FleetDirectory(sessions.is_live)
+    names = FormerNames(lambda name: directory.node(name) is not None)
     mode = settings.mode if "mode" in settings.model_fields_set else None
     policy = load_policy(settings.policy_file, mode)
     board = HealthBoard(clock)
@@ -254,10 +264,11 @@ def _foundation(settings: Settings, clock: Clock) -> Foundation:
         ring=make_ring(store.state, clock, meters.registry),
         state=GuardedState(FleetState()),
         sessions=sessions,
+        names=names,
         refusals=RefusalBook(clock),
         directory=directory,
         placements=Placements(directory, policy),
-        history=make_history(settings, store.history, clock, board, meters.registry),
+        history=make_history(settings, store.history, names, clock, board, meters.registry),
         stopping=asyncio.Event(),
         leadership=leadership,
     )
@@ -288,6 +299,7 @@ def _ingest(
             database=base.store.state,
             state=base.state,
             sessions=base.sessions,
+            names=base.names,
             refusals=base.refusals,
             book=book,
             directory=base.directory,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
@@ -136,3 +136,18 @@ class Contact(StrEnum):
     SILENT = "silent"
     NEVER = "never"
     RETIRED = "retired"  # taken out of the fleet by a person: that it is silent is no trouble
+
+
+def renamed_ref(ref: EntityRef, old: str, new: str) -> EntityRef:
+    """The reference once node `old` is called `new`; others stay as they are."""
+    if ref.node_id != old:
+        return ref
+    match ref.kind:
+        case EntityKind.NODE:
+            return EntityRef(ref.kind, new, new)
+        case EntityKind.GPU:
+            return replace(ref, node_id=new)
+        case EntityKind.NIC | EntityKind.DISK | EntityKind.MOUNT:
+            return EntityRef(ref.kind, new + ref.key[len(old) :], new)
+        case EntityKind.PLACE:
+            return ref

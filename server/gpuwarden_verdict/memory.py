@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.entities import EntityRef, renamed_ref
 from gpuwarden_verdict.windows import KindView
 from gpuwarden_wire.metrics import EntityKind
 
@@ -140,6 +140,13 @@ class SweepMemory:
         self._swept_at[detector] = now
         return max(0.0, now - before)
 
+    def rename_node(self, old: str, new: str) -> None:
+        """A node is called `new` from now on; what is remembered of it and its devices stays."""
+        for kind in self._kinds.values():
+            kind.refs = [renamed_ref(ref, old, new) for ref in kind.refs]
+            kind.seen = ()
+            kind.waiting = {_renamed_key(k, old, new): row for k, row in kind.waiting.items()}
+
     def export(self) -> bytes:
         """All that is remembered of entities of the last views, and all tables."""
         content: list[bytes] = []
@@ -177,6 +184,11 @@ class SweepMemory:
         except (KeyError, TypeError, ValueError) as error:
             raise MemoryFormError(f"a part is not as it should be ({error})") from error
         return memory
+
+
+def _renamed_key(key: str, old: str, new: str) -> str:
+    named = key == old or key.startswith(f"{old}/")
+    return new + key[len(old) :] if named else key
 
 
 def _follow(kind: _KindMemory, refs: Sequence[EntityRef]) -> None:

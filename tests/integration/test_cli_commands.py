@@ -222,6 +222,15 @@ def test_acting_on_incidents_and_decisions(
         assert run([*words]) == ExitCode.USAGE  # every act needs its reason
 
 
+def test_a_node_is_renamed(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/v1/nodes/gpu-0001/rename"
+    api.answers["POST", path] = {"node_id": "r1-n1", "former": ["gpu-0001"]}
+    assert run(["nodes", "rename", "gpu-0001", "r1-n1", "--reason", "scheme"]) == ExitCode.DONE
+    assert api.requests[-1] == ("POST", path, {"to": "r1-n1", "reason": "scheme"})
+    assert "gpu-0001 is called r1-n1 now" in capsys.readouterr().out
+    assert run(["nodes", "rename", "gpu-0001", "r1-n1"]) == ExitCode.USAGE
+
+
 def test_decisions(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     answer(api, "/v1/decisions", DECISION)
     assert run(["decisions"]) == ExitCode.DONE

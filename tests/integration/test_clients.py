@@ -198,6 +198,13 @@ LAST: dict[str, Row] = {  # these move on what the others read
         lambda c: c.add_node(EntryRecord(node_id=f"new-{type(c).__name__}"), "racked today"),
         lambda v: v.node_id.startswith("new-"),
     ),
+    "rename_node": Row(
+        lambda c: then(
+            c.add_node(EntryRecord(node_id=f"before-{type(c).__name__}"), "racked today"),
+            lambda made: c.rename_node(made.node_id, made.node_id.replace("before", "after"), "x"),
+        ),
+        lambda v: v.node_id.startswith("after-") and v.former[0].startswith("before-"),
+    ),
     "put_inventory": Row(
         lambda c: c.put_inventory([EntryRecord(node_id="gpu-017")], dry_run=True),
         lambda v: v is not None,
@@ -263,6 +270,7 @@ def test_every_route_gives_its_record(server: Running, kind: str, name: str) -> 
         (lambda c: c.node("none"), "not_found"),
         (lambda c: c.repair_node("none", "x"), "not_found"),
         (lambda c: c.retire_node("none", "x"), "not_found"),
+        (lambda c: c.rename_node("gpu-017", "gpu-018", "x"), "node_known"),
         (lambda c: c.nodes(limit=0), "invalid_value"),
         (lambda c: c.create_key(Role.AGENT, None, ""), "invalid_value"),
     ],

@@ -26,10 +26,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def register(app: typer.Typer) -> None:
     """Put the sub-commands into the app."""
-    group = typer.Typer(help="The nodes: list them, or take one out of the fleet.")
+    group = typer.Typer(help="The nodes: list them, rename one, or take one out of the fleet.")
     group.callback(invoke_without_command=True)(nodes)
     group.command("add")(add)
     group.command("retire")(retire)
+    group.command("rename")(rename)
     app.add_typer(group, name="nodes")
     app.command()(why)
     app.command()(repair)
@@ -81,6 +82,18 @@ def retire(
     with open_client(context) as client:
         client.retire_node(node, reason)
     print(f"{node} is retired; it comes back by itself when its agent sends again")
+
+
+def rename(
+    context: typer.Context,
+    old: Annotated[str, typer.Argument(help="What it is called now.")],
+    new: Annotated[str, typer.Argument(help="What it is to be called.")],
+    reason: Annotated[str, typer.Option(help="Why, for the record.")],
+) -> None:
+    """Call a node something else: history, incidents, exclusions and its key go with it."""
+    with open_client(context) as client:
+        client.rename_node(old, new, reason)
+    print(f"{old} is called {new} now; give its agent that name too, where it is not the host's")
 
 
 def why(

@@ -257,6 +257,14 @@ class KeyRing:
         with self._lock:
             self._valid = self._without(key_ids)
 
+    def rename_node(self, old: str, new: str) -> None:
+        """A node is called `new` from now on, as the rows of its keys have it already."""
+        with self._lock:
+            self._valid = {
+                digest: replace(held, record=_of_renamed(held.record, old, new))
+                for digest, held in self._valid.items()
+            }
+
     def _without(self, key_ids: Collection[str]) -> dict[str, _Held]:
         return {h: held for h, held in self._valid.items() if held.record.id not in key_ids}
 
@@ -292,6 +300,15 @@ def _by_hash(stored: StoredKey) -> dict[str, _Held]:
         until = min(record.former_until, record.expires_at or record.former_until)
         found[stored.former_hash] = _Held(stored.former_hash, record, until, is_former=True)
     return found
+
+
+def _of_renamed(record: KeyRecord, old: str, new: str) -> KeyRecord:
+    if record.node_id == old:
+        return replace(record, node_id=new)
+    if old not in record.scope.nodes:
+        return record
+    names = tuple(new if name == old else name for name in record.scope.nodes)
+    return replace(record, scope=replace(record.scope, nodes=names))
 
 
 FIRST_AUTHOR = "gpuwarden"

@@ -125,6 +125,10 @@ class Doors:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on; on the event loop."""
+        self._door.rename(old, new)
+
     def probe(self) -> str | None:
         """For /readyz: None while pages are read."""
         ended = self._task is not None and self._task.done()

@@ -127,6 +127,17 @@ class RemoteWriteDoor:
         with self._parts.database.read() as connection:
             self._marks = repository.load_marks(connection)
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on, also where labels name it as before."""
+        node = self._nodes.pop(old, None)
+        if node is not None:
+            node.node_id = node.telling.node_id = new
+            self._nodes[new] = node
+        marks = {key: held for key, held in self._marks.items() if key[0] == old}
+        for (_, target), held in marks.items():
+            del self._marks[old, target]
+            self._marks[new, target] = held
+
     async def take(self, samples: Iterable[Sample], covers: Callable[[str], bool]) -> None:
         """Take the samples of one request.
 
@@ -209,7 +220,7 @@ class RemoteWriteDoor:
         meaning = meaning_of(labels.pop("__name__", ""), labels)
         if not meaning.tells:
             return Outcome.UNKNOWN
-        node_id = node_of(labels, self._parts.node_labels)
+        node_id = self._parts.service.present_name(node_of(labels, self._parts.node_labels))
         if not node_id:
             return Outcome.NO_NODE
         target = self._target(node_id, labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -98,7 +98,8 @@ async def _take_one(
     try:
         if isinstance(saying, ProblemError):
             raise saying
-        about = find(saying.about, parts.directory)
+        named = parts.service.present_name(saying.about.node_id)
+        about = find(replace(saying.about, node_id=named), parts.directory)
         _check(saying, about, parts, caller)
         event = saying.event(about)
         is_news = await parts.service.tell(about.node_id, event)

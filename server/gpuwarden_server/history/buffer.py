@@ -77,6 +77,7 @@ class OpenMinutes:
         self._packs: list[dict[str, _Node]] = [{} for _ in range(PACKS)]
         self._oldest = 0
         self._size = 0
+        self._renamed: dict[str, str] = {}
         meters.open_bytes.set_function(lambda: self._size)
 
     def note(self, node_id: str, tables: Iterable[PlannedTable]) -> None:
@@ -129,6 +130,7 @@ class OpenMinutes:
         now = self._monotonic()
         pressing = self._size > MOST_BYTES
         with self._lock:
+            self._renamed.clear()
             found = [
                 Taken(node_id, number, tuple(minute.tables))
                 for node_id, node in self._packs[pack].items()
@@ -141,7 +143,8 @@ class OpenMinutes:
         """These minutes are in the database: let them go; what came meanwhile was late."""
         with self._lock:
             for taken in sealed:
-                node = self._packs[pack_of(taken.node_id)][taken.node_id]
+                name = self._renamed.get(taken.node_id, taken.node_id)
+                node = self._packs[pack_of(name)][name]
                 minute = node.minutes.pop(taken.minute)
                 self._size -= minute.size
                 for late in minute.tables[len(taken.tables) :]:
@@ -149,6 +152,17 @@ class OpenMinutes:
                 node.sealed[taken.minute] = None
                 while len(node.sealed) > KEPT_SEALED:
                     del node.sealed[next(iter(node.sealed))]
+
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on, and what is open of it is sealed so.
+
+        What `due` gave away before goes under the old name still: `confirm` finds it.
+        """
+        with self._lock:
+            node = self._packs[pack_of(old)].pop(old, None)
+            if node is not None:
+                self._packs[pack_of(new)][new] = node
+                self._renamed[old] = new
 
     def forget_before(self, at: float) -> None:
         """Take nothing older than `at`, epoch seconds: roll-ups of it are not kept any more."""
@@ -173,15 +187,15 @@ class OpenMinutes:
             }
         return lambda: _encode(held)
 
-    def restore(self, body: bytes) -> None:
-        """Take over what `snapshot` gave.
+    def restore(self, body: bytes, present: Callable[[str], str]) -> None:
+        """Take over what `snapshot` gave; `present` tells what a node in it is called now.
 
         Raises:
             msgspec.DecodeError: It is something else; nothing was taken over.
         """
         saved = _decoder.decode(body)
         for node_id, tables in saved.tables.items():
-            self._note(node_id, [(saved.schemas[table.schema], table) for table in tables])
+            self._note(present(node_id), [(saved.schemas[table.schema], table) for table in tables])
 
     def _drop(self, reason: str, schema: Schema, table: Table) -> None:
         self._meters.drops.labels(reason).inc(len(schema.columns) * len(table.entities))

@@ -12,11 +12,12 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.health import HealthBoard
 from gpuwarden_server.history.buffer import OpenMinutes
 from gpuwarden_server.history.domain import Level
-from gpuwarden_server.history.lookback import Lookback
+from gpuwarden_server.history.lookback import HORIZON_S, Lookback
 from gpuwarden_server.history.meters import HistoryMeters
 from gpuwarden_server.history.reading import HistoryReader
 from gpuwarden_server.history.sealing import Sealer
 from gpuwarden_server.history.worker import HistoryWorker, Keeping
+from gpuwarden_server.ingest.names import FormerNames
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.telemetry import PlannedTable
 
@@ -63,12 +64,15 @@ class History:
         keeping: Keeping,
         lookback_bytes: int,
         history: Database,
+        names: FormerNames,
         clock: Clock,
         meters: HistoryMeters,
     ) -> None:
+        self._names = names
+        self._clock = clock
         self.keeping = keeping
         self._buffer = OpenMinutes(clock.monotonic, meters)
-        sealer = Sealer()
+        self._sealer = sealer = Sealer()
         lookback = Lookback(lookback_bytes, clock.monotonic, meters)
         self._watched: Callable[[], frozenset[str]] = frozenset
         self._worker = HistoryWorker(
@@ -77,11 +81,11 @@ class History:
             sealer,
             lookback,
             keeping,
-            lambda: self._watched(),
+            self._recorded,
             clock,
             meters,
         )
-        self.reader = HistoryReader(history, self._buffer, sealer, lookback, meters)
+        self.reader = HistoryReader(history, self._buffer, sealer, lookback, names, meters)
 
     def watch(self, watched: Callable[[], frozenset[str]]) -> None:
         """Say who knows the nodes whose readings are worth keeping."""
@@ -95,6 +99,17 @@ class History:
         """End; the last checkpoint takes what is open."""
         await asyncio.to_thread(self._worker.stop)
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on; what is written has the name of its time."""
+        self._buffer.rename(old, new)
+        self._sealer.rename(old, new)
+
+    def _recorded(self) -> frozenset[str]:
+        """Nodes whose readings are kept, under names of the latest hour too: it is kept as well."""
+        watched, since = self._watched(), self._clock.now() - HORIZON_S
+        former = (one for node_id in watched for one in self._names.of(node_id))
+        return watched | {one.name for one in former if one.until > since}
+
     def probe(self) -> str | None:
         """Why history is not written, None where it is."""
         return self._worker.probe()
@@ -107,14 +122,15 @@ class History:
         """See `ingest.ports.TelemetryKeeper`."""
         return self._buffer.snapshot(node_ids)
 
-    def restore(self, body: bytes) -> None:
+    def restore(self, body: bytes, present: Callable[[str], str]) -> None:
         """See `ingest.ports.TelemetryKeeper`."""
-        self._buffer.restore(body)
+        self._buffer.restore(body, present)
 
 
 def make_history(
     settings: HistorySettings,
     history: Database,
+    names: FormerNames,
     clock: Clock,
     board: HealthBoard,
     registry: CollectorRegistry,
@@ -129,6 +145,6 @@ def make_history(
         },
     )
     budget = 0 if keeping.all_readings else settings.history_lookback_mib << 20
-    made = History(keeping, budget, history, clock, HistoryMeters(registry))
+    made = History(keeping, budget, history, names, clock, HistoryMeters(registry))
     board.add_probe("history", made.probe)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from gpuwarden_server.history.domain import SHAPES, Level, pack_of
 from gpuwarden_server.history.lookback import Lookback
 from gpuwarden_server.history.meters import HistoryMeters
 from gpuwarden_server.history.sealing import Sealer, readings_of
+from gpuwarden_server.ingest.names import FormerNames
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.segments.blocks import (
     F64,
@@ -33,6 +35,7 @@ from gpuwarden_wire.schema import Column
 Key = tuple[str, Column]
 """Entity, as its node names it, and metric."""
 _ANYWHERE = Row("", "")
+_ASIDE_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,11 @@ class HistoryReader:
         buffer: OpenMinutes,
         sealer: Sealer,
         lookback: Lookback,
+        names: FormerNames,
         meters: HistoryMeters,
     ) -> None:
         self._history = history
+        self._names = names
         self._buffer = buffer
         self._sealer = sealer
         self._lookback = lookback
@@ -106,7 +111,7 @@ class HistoryReader:
         with self._meters.seconds.labels("read").time():
             pieces: dict[Key, list[Block]] = {}
             for node_id in dict.fromkeys(node_id for node_id, _ in wanted.places):
-                for block in self._blocks(wanted, node_id):
+                for block in self._under_all_names(wanted, node_id):
                     _take_apart(block, wanted, pieces)
             whole = {key: _joined(parts) for key, parts in pieces.items()}
             grid = _grid(wanted, whole.values())
@@ -116,6 +121,19 @@ class HistoryReader:
             ]
         order = {name: place for place, name in enumerate(wanted.metrics)}
         return grid, sorted(series, key=lambda one: (one.entity, order[one.metric.name]))
+
+    def _under_all_names(self, wanted: Wanted, node_id: str) -> list[Block]:
+        """A node's blocks, by whichever name it was written when it had that name."""
+        former = self._names.of(node_id)
+        if not former:
+            return _outside(self._blocks(wanted, node_id), self._names.lent(node_id, node_id))
+        blocks: list[Block] = []
+        for place, name in enumerate(dict.fromkeys([*(one.name for one in former), node_id])):
+            own = _outside(self._blocks(wanted, name), self._names.lent(name, node_id))
+            # A quarter in which the name changed is in two parts, which are put together later.
+            aside_s = place * _ASIDE_S if wanted.level is Level.QUARTER else 0.0
+            blocks += [_placed(block, node_id, aside_s) for block in own]
+        return blocks
 
     def _blocks(self, wanted: Wanted, node_id: str) -> list[Block]:
         """A node's blocks of the level, those of the database first."""
@@ -158,6 +176,20 @@ class HistoryReader:
             for block in self._compactor.decoded(body)
             if block.kind is kind and (own := block.of_node(node_id)) is not None
         ]
+
+
+def _outside(blocks: list[Block], times: Sequence[tuple[float, float]]) -> list[Block]:
+    """What lies outside some spans of time, which are in order."""
+    for begin, end in times:
+        parts = [(block.between(-inf, begin), block.between(end, inf)) for block in blocks]
+        blocks = [part for both in parts for part in both if part is not None]
+    return blocks
+
+
+def _placed(block: Block, node_id: str, aside_s: float) -> Block:
+    """The block as one of a node of this name, its times moved by less than any step."""
+    rows = tuple(row._replace(node_id=node_id) for row in block.rows)
+    return replace(block, rows=rows, times=block.times + aside_s)
 
 
 def _take_apart(block: Block, wanted: Wanted, pieces: dict[Key, list[Block]]) -> None:

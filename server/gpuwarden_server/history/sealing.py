@@ -52,16 +52,26 @@ class Sealer:
     def __init__(self) -> None:
         self._news: dict[LastKey, Last] = {}
         self._last: MutableMapping[LastKey, Last] = self._news
+        self._renamed: dict[str, str] = {}
 
     def fork(self) -> Sealer:
         """One that begins with what this one remembers and keeps its own news to itself."""
+        self._renamed.clear()
         forked = Sealer()
         forked._last = ChainMap(forked._news, self._last)
         return forked
 
     def adopt(self, fork: Sealer) -> None:
         """Remember what a fork came to know: what it made is in the database."""
-        self._last.update(fork._news)
+        for key, last in fork._news.items():
+            name = key[1][0].node_id
+            self._last[_named(key, self._renamed.get(name, name))] = last
+
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on; a fork that is at work meanwhile need not know."""
+        self._renamed[old] = new
+        for key in [key for key in list(self._last) if key[1][0].node_id == old]:
+            self._last[_named(key, new)] = self._last.pop(key)
 
     def remember(self, rollups: Iterable[Block]) -> None:
         """Note where counters stood in these roll-ups, each of one step."""
@@ -114,6 +124,11 @@ class Sealer:
 def _key_of(block: Block) -> LastKey:
     """Names a node's table, short of its columns: who looks up compares those."""
     return block.kind, block.rows, block.columns[0].name, len(block.columns)
+
+
+def _named(key: LastKey, node_id: str) -> LastKey:
+    kind, rows, column, columns = key
+    return kind, tuple(row._replace(node_id=node_id) for row in rows), column, columns
 
 
 def _block(node_id: str, schema: Schema, tables: Mapping[float, Table]) -> Block:

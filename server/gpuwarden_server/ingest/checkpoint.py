@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import structlog
@@ -20,6 +22,7 @@ from sqlalchemy import Connection
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.ingest import repository
 from gpuwarden_server.ingest.meters import CheckpointMeters
+from gpuwarden_server.ingest.names import FormerNames
 from gpuwarden_server.ingest.ports import TelemetryKeeper
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.sessions import NodeSession, Sessions, SpoolSession
@@ -28,6 +31,7 @@ from gpuwarden_server.store.database import Store
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.engine.sequences import SequenceLedger
 from gpuwarden_verdict.engine.spools import Standing
+from gpuwarden_verdict.entities import EntityRef, renamed_ref
 from gpuwarden_verdict.windows import CheckpointError, encode_checkpoint
 from gpuwarden_wire.batches import Stream
 
@@ -97,6 +101,11 @@ class Checkpointer:
         self._pass_s = pass_s
         self._task: asyncio.Task[None] | None = None
         self._failing = False
+        self._forced: set[int] = set()
+
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on: both its shards are written at the next pass."""
+        self._forced |= {shard_of(old), shard_of(new)}
 
     async def start(self) -> None:
         """Begin the rolling passes."""
@@ -140,14 +149,15 @@ class Checkpointer:
 
     async def _save_if_new(self, shard: int, members: _Members) -> int:
         """Write a shard that has something new; the bytes that it took."""
-        if any(session.telemetry_dirty for _, session in members):
+        if shard in self._forced or any(session.telemetry_dirty for _, session in members):
             return await self._save(shard, members)
         return 0
 
     async def _save(self, shard: int, members: _Members) -> int:
         with self._meters.seconds.time():
+            now = self._clock.now()  # before the look: it holds no name that was given up by then
+            self._forced.discard(shard)
             snapshot = await asyncio.to_thread(self._export, members)
-            now = self._clock.now()
 
             def write(connection: Connection) -> None:
                 repository.save_checkpoint(connection, shard, snapshot.state, snapshot.ledgers, now)
@@ -157,6 +167,7 @@ class Checkpointer:
                 await asyncio.wrap_future(self._store.history.writer.submit(write))
                 await asyncio.to_thread(self._store.history.sync)
             except (WriteFailed, OSError) as error:
+                self._forced.add(shard)
                 self._note_failure(members, error)
                 return 0
         self._failing = False
@@ -218,6 +229,7 @@ def restore(
     keeper: TelemetryKeeper,
     sessions: Sessions,
     book: SchemaBook,
+    names: FormerNames,
     now: float,
 ) -> None:
     """Fill sessions, schemas and the columnar state from the two files, at start.
@@ -231,6 +243,7 @@ def restore(
         keeper: Empty keeper of telemetry.
         sessions: No sessions.
         book: Empty book.
+        names: What nodes were called before.
         now: The monotonic clock, seconds.
     """
     with store.state.read() as connection:
@@ -249,35 +262,44 @@ def restore(
             spool = sessions.of(node_id).spools.get(spool_id)
             if spool is not None:
                 spool.ledgers[Stream.EVENTS] = ledger
-    _restore_telemetry(store, state, sessions)
-    _restore_open_minutes(store, keeper)
+    _restore_telemetry(store, state, sessions, names)
+    _restore_open_minutes(store, keeper, names)
 
 
-def _restore_telemetry(store: Store, state: GuardedState, sessions: Sessions) -> None:
+def _restore_telemetry(
+    store: Store, state: GuardedState, sessions: Sessions, names: FormerNames
+) -> None:
+    # The newest last: of a node that was renamed there may be a checkpoint under either name.
     with store.history.read() as connection:
-        for shard, blob, encoded in repository.load_checkpoints(connection):
-            _restore_shard(shard, blob, encoded, state, sessions)
+        for saved in repository.load_checkpoints(connection):
+            _restore_shard(saved, state, sessions, partial(names.at, at=saved.saved_at))
 
 
 def _restore_shard(
-    shard: int, blob: bytes, encoded: bytes, state: GuardedState, sessions: Sessions
+    saved: repository.StoredCheckpoint,
+    state: GuardedState,
+    sessions: Sessions,
+    present: Callable[[str], str],
 ) -> None:
+    def present_ref(ref: EntityRef) -> EntityRef:
+        return renamed_ref(ref, ref.node_id, present(ref.node_id))
+
     try:
-        ledgers = _ledgers_decoder.decode(encoded)
+        ledgers = _ledgers_decoder.decode(saved.ledgers)
         with state.lock:
-            state.state.import_nodes(blob)
+            state.state.import_nodes(saved.state, present_ref)
     except (CheckpointError, msgspec.DecodeError) as error:
-        _log.warning("checkpoint_left_out", shard=shard, reason=str(error))
+        _log.warning("checkpoint_left_out", shard=saved.shard, reason=str(error))
         return
-    _restore_ledgers(ledgers, sessions)
+    _restore_ledgers({present(node_id): held for node_id, held in ledgers.items()}, sessions)
 
 
-def _restore_open_minutes(store: Store, keeper: TelemetryKeeper) -> None:
+def _restore_open_minutes(store: Store, keeper: TelemetryKeeper, names: FormerNames) -> None:
     with store.history.read() as connection:
         found = repository.load_open_minutes(connection)
-    for shard, body in found:
+    for shard, saved_at, body in found:
         try:
-            keeper.restore(body)
+            keeper.restore(body, partial(names.at, at=saved_at))
         except (msgspec.DecodeError, KeyError) as error:
             _log.warning("open_minutes_left_out", shard=shard, reason=repr(error))
 

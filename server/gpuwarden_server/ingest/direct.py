@@ -78,7 +78,7 @@ class IngestDoor:
             if principal is None or self._is_limited(principal.key_id):
                 return False
             batch = decode_batch(decompress(body, encoding))
-            principal.require_nodes([batch.node_id])
+            principal.require_nodes([self._service.present_name(batch.node_id)])
         except (ProblemError, WireError):
             return False
         if not self._service.offer(batch, ticket):

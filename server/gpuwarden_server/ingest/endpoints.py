@@ -60,7 +60,7 @@ class IngestHandler:
         body = await read_body(scope, receive, MAX_BODY_BYTES, _too_large)
         batch = await _decode(body, encoding)
         if principal is not None:
-            principal.require_nodes([batch.node_id])
+            principal.require_nodes([self._service.present_name(batch.node_id)])
         host, port = scope.get("client") or ("", 0)
         return encode_json(await self._service.take(batch, (host, port)))
 

@@ -134,8 +134,12 @@ class TelemetryKeeper(Protocol):
         """
         ...
 
-    def restore(self, body: bytes) -> None:
+    def restore(self, body: bytes, present: Callable[[str], str]) -> None:
         """Take over what `snapshot` gave, at the start.
+
+        Args:
+            body: What it gave.
+            present: What a node in it is called now.
 
         Raises:
             msgspec.DecodeError: It is something else; nothing was taken over.

@@ -76,6 +76,10 @@ class RefusalBook:
         self._note(node_id, Clash.SEQUENCE_CONFLICT, spool_id, float("inf"))
         return is_news
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on."""
+        self._replace(new, self._by_node.pop(old, ()))
+
     def end_claims(self, node_id: str) -> None:
         """A spool took the node over: nobody contests it any more."""
         kept = (one for one in self._fresh(node_id) if one.clash is not Clash.NODE_CLAIMED)

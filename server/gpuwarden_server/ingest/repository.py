@@ -296,12 +296,23 @@ def save_checkpoint(
     )
 
 
-def load_checkpoints(connection: Connection) -> Iterator[tuple[int, bytes, bytes]]:
-    """Shard, state and ledgers of every checkpoint, one in memory at a time."""
-    query = select(checkpoints.c.state, checkpoints.c.ledgers)
-    for shard in connection.scalars(select(checkpoints.c.shard)).all():
-        state, ledgers = connection.execute(query.where(checkpoints.c.shard == shard)).one()
-        yield shard, state, ledgers
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """One shard as it was saved: `saved_at` in epoch seconds, `state` and `ledgers` encoded."""
+
+    shard: int
+    saved_at: float
+    state: bytes
+    ledgers: bytes
+
+
+def load_checkpoints(connection: Connection) -> Iterator[StoredCheckpoint]:
+    """Every checkpoint, the oldest first, one in memory at a time."""
+    query = select(checkpoints.c.saved_at, checkpoints.c.state, checkpoints.c.ledgers)
+    shards = select(checkpoints.c.shard).order_by(checkpoints.c.saved_at)
+    for shard in connection.scalars(shards).all():
+        saved = connection.execute(query.where(checkpoints.c.shard == shard)).one()
+        yield StoredCheckpoint(shard, saved.saved_at, saved.state, saved.ledgers)
 
 
 def save_open_minutes(connection: Connection, shard: int, body: bytes) -> None:
@@ -313,10 +324,12 @@ def save_open_minutes(connection: Connection, shard: int, body: bytes) -> None:
     )
 
 
-def load_open_minutes(connection: Connection) -> list[tuple[int, bytes]]:
-    """Shard and open minutes of every checkpoint."""
-    query = select(open_minutes.c.shard, open_minutes.c.body)
-    return [(row.shard, row.body) for row in connection.execute(query)]
+def load_open_minutes(connection: Connection) -> list[tuple[int, float, bytes]]:
+    """Shard, when it was saved (epoch seconds) and open minutes of every checkpoint."""
+    same = checkpoints.c.shard == open_minutes.c.shard
+    query = select(open_minutes.c.shard, checkpoints.c.saved_at, open_minutes.c.body)
+    query = query.join(checkpoints, same).order_by(checkpoints.c.saved_at)
+    return [(row.shard, row.saved_at, row.body) for row in connection.execute(query)]
 
 
 def _stored(row: RowMapping) -> StoredEvent:

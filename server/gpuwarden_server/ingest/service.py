@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
@@ -17,6 +18,7 @@ from gpuwarden_server.ingest import repository
 from gpuwarden_server.ingest.checks import check_batch, check_tables
 from gpuwarden_server.ingest.lane import Queued, TelemetryLane, Ticket
 from gpuwarden_server.ingest.meters import IngestMeters
+from gpuwarden_server.ingest.names import FormerNames
 from gpuwarden_server.ingest.ports import EventSink, NodeDirectory, TelemetryKeeper, VerdictSource
 from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
@@ -58,6 +60,7 @@ class IngestParts:
         database: state.db.
         state: Columnar state of the fleet.
         sessions: What is remembered of each node.
+        names: What nodes were called before.
         refusals: Who was refused because another machine speaks for the node.
         book: Known schemas.
         directory: Nodes and GPUs.
@@ -72,6 +75,7 @@ class IngestParts:
     database: Database
     state: GuardedState
     sessions: Sessions
+    names: FormerNames
     refusals: RefusalBook
     book: SchemaBook
     directory: NodeDirectory
@@ -106,14 +110,31 @@ class IngestService:
             connection: Client address and port: its first batch gets the node's verdict.
 
         Raises:
-            ProblemError: 400, 409, 413, 428: nothing was applied; 503 where the disk failed.
+            ProblemError: 400, 403, 409, 413, 428: nothing was applied; 503 where the disk failed.
         """
         check_batch(batch)
-        session = self._parts.sessions.of(batch.node_id)
         with self._parts.meters.seconds.labels(batch.stream).time():
-            async with session.lock:
-                await self.lane.settled(session)
-                return await self._take(batch, session, connection)
+            sent = batch
+            while True:
+                batch = self._parts.names.under_present_name(sent, self._parts.sessions)
+                async with self.quiet(batch.node_id) as session:
+                    if session is self._parts.sessions.find(batch.node_id):
+                        return await self._take(batch, session, connection)
+
+    @asynccontextmanager
+    async def quiet(self, node_id: str) -> AsyncIterator[NodeSession]:
+        """A time in which nothing is taken of a node, and nothing waits in the lane.
+
+        The node may have been renamed before it began: its session is another's then.
+        """
+        session = self._parts.sessions.of(node_id)
+        async with session.lock:
+            await self.lane.settled(session)
+            yield session
+
+    def present_name(self, node_id: str) -> str:
+        """What a node is called now."""
+        return self._parts.names.present(node_id)
 
     def offer(self, batch: Batch, ticket: Ticket) -> bool:
         """Give a batch to the fast lane; False where `take` must have it: nothing was done."""
@@ -152,29 +173,38 @@ class IngestService:
         Raises:
             ProblemError: 400, it is no event; 503 where the disk failed.
         """
-        parts, now = self._parts, self._parts.clock.now()
-        session = parts.sessions.of(node_id)
-        async with session.lock:
-            batch = Batch(
-                version=WIRE_VERSION,
-                node_id=node_id,
-                spool_id=TOLD_SPOOL,
-                stream=Stream.EVENTS,
-                seq=1,
-                boot_id=session.boot_id,
-                agent_version="",
-                sent_at=now,
-                events=(event,),
-            )
-            check_batch(batch)
-            draft = parts.directory.draft(node_id, now)
-            latest = now + parts.future_tolerance_s
-            work = EventsToStore(batch, now, latest, is_history=False, knows_boot=True)
-            stored = await self._write(lambda connection: store_events(connection, work, draft))
+        parts = self._parts
+        while True:
+            present = self.present_name(node_id)
+            async with self.quiet(present) as session:
+                if session is parts.sessions.find(present):
+                    stored = await self._store_told(present, session, event)
+                    break
         parts.meters.events.labels("stored" if stored else "duplicate").inc()
         if stored:
             parts.sink.events_stored(stored)
         return bool(stored)
+
+    async def _store_told(
+        self, node_id: str, session: NodeSession, event: Event
+    ) -> list[StoredEvent]:
+        parts, now = self._parts, self._parts.clock.now()
+        batch = Batch(
+            version=WIRE_VERSION,
+            node_id=node_id,
+            spool_id=TOLD_SPOOL,
+            stream=Stream.EVENTS,
+            seq=1,
+            boot_id=session.boot_id,
+            agent_version="",
+            sent_at=now,
+            events=(event,),
+        )
+        check_batch(batch)
+        draft = parts.directory.draft(node_id, now)
+        latest = now + parts.future_tolerance_s
+        work = EventsToStore(batch, now, latest, is_history=False, knows_boot=True)
+        return await self._write(lambda connection: store_events(connection, work, draft))
 
     async def _take(
         self, batch: Batch, session: NodeSession, connection: Connection

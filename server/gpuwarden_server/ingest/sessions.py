@@ -157,6 +157,13 @@ class Sessions:
         """The node's session, None where it is new."""
         return self._sessions.get(node_id)
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on; who holds its lock calls this."""
+        session = self._sessions.pop(old, None)
+        if session is not None:
+            session.forget_tables()
+            self._sessions[new] = session
+
     def items(self) -> list[tuple[str, NodeSession]]:
         """All sessions by node."""
         return list(self._sessions.items())

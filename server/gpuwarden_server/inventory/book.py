@@ -115,6 +115,17 @@ class Placements:
             self._note_change()
         return changes
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on, as state.db has it already."""
+        with self._lock:
+            entries = {source: dict(mine) for source, mine in self._entries.items()}
+            for mine in entries.values():
+                entry = mine.pop(old, None)
+                if entry is not None:  # what is said of the new name goes before
+                    mine.setdefault(new, replace(entry, node_id=new))
+            self._entries = entries
+            self._note_change()
+
     def _note_change(self) -> None:
         self._expected = {
             node_id: count

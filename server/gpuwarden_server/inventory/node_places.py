@@ -23,7 +23,7 @@ class NodePlaces:
         """Places by node; the same object while neither inventory nor labels change."""
         version = self._placements.version  # first: a change after this is seen next time
         if version != self._version:
-            self._labels = {}
+            self._labels, self._places = {}, {}
         moved = {n.node_id: n.labels for n in nodes if self._labels.get(n.node_id) is not n.labels}
         if moved:
             self._places = {**self._places, **{node_id: self._place(node_id) for node_id in moved}}

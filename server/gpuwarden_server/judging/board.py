@@ -80,6 +80,14 @@ class VerdictBoard:
             )
             self.mark(ref.node_id)
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on; `show` tells next how its parts stand."""
+        key = (EntityKind.NODE.value, old)
+        self._standings.pop(key, None)
+        self._kept.pop(old, None)
+        self._marks[new] = self._marks.pop(old, 0)
+        self.mark(new)
+
     def show_risks(self, risks: dict[Key, Risk]) -> None:
         """Show the latest risks."""
         self._risks = risks

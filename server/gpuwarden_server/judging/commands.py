@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.decisions.ports import Author
 from gpuwarden_server.judging.ledger import decision_audit
+from gpuwarden_server.judging.renaming import Renamed, Renaming
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
 from gpuwarden_verdict.engine.book import Book
@@ -41,13 +43,15 @@ class JudgeDesk:
         book: Book,
         pools: PoolBook,
         retirement: Retirement,
+        renaming: Renaming,
         contact_of: Callable[[str], Contact],
     ) -> None:
-        """Make a desk; `book`, `pools` and `retirement` are touched in the judge's thread only."""
+        """Make a desk; all but `worker` and `contact_of` is touched in the judge's thread only."""
         self._worker = worker
         self._book = book
         self._pools = pools
         self._retirement = retirement
+        self._renaming = renaming
         self._contact_of = contact_of
 
     def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
@@ -124,6 +128,14 @@ class JudgeDesk:
             return Concluded(left.outcomes, left.audits, EntityState.RETIRED)
 
         return self._run(work, EntityState)
+
+    def rename_node(self, old: str, new: str, author: Author, elsewhere: Renamed) -> Future[object]:
+        """Call a node something else; who asks waits, however long it takes."""
+
+        def work(now: float) -> Concluded:
+            return self._renaming.rename(old, new, author, elsewhere, now)
+
+        return self._worker.submit(work)
 
     def _run(self, work: CommandWork, answer: type[T]) -> T:
         try:

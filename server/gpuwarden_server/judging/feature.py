@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -26,6 +27,7 @@ from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.remembering import MemoryKeeper
+from gpuwarden_server.judging.renaming import Renamed, Renaming
 from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.troubles import TroubleBook
@@ -133,7 +135,10 @@ class Judging:
         parts.hub.start(book.head, frames)
         self._closer = asyncio.create_task(self._close_streams())
         self._worker = JudgeWorker(bench, parts.clock, parts.sweep_interval_s, self._meters)
-        self._desk = JudgeDesk(self._worker, book, pools, bench.retirement, self.facts.contact_of)
+        renaming = Renaming(book, desk, self.facts, self.troubles, self.board, pools, self._keeper)
+        self._desk = JudgeDesk(
+            self._worker, book, pools, bench.retirement, renaming, self.facts.contact_of
+        )
         self._worker.start()
 
     async def stop(self) -> None:
@@ -185,6 +190,10 @@ class Judging:
         with self._parts.guarded.lock:
             self._parts.guarded.state.retire_node(node_id)
         return state
+
+    def rename_node(self, old: str, new: str, author: Author, elsewhere: Renamed) -> Future[object]:
+        """Call a node something else; see `Renaming`."""
+        return self._started().rename_node(old, new, author, elsewhere)
 
     def _started(self) -> JudgeDesk:
         if self._desk is None:

@@ -41,12 +41,14 @@ class Judgement:
         at: Epoch seconds.
         position: Newest event row that is judged with it, None where no event was.
         audits: What people did.
+        first: Written before the outcomes; an outcome that is refused undoes all then.
     """
 
     outcomes: tuple[Outcome, ...]
     at: float
     position: int | None = None
     audits: tuple[AuditEntry, ...] = ()
+    first: Callable[[Connection], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class Ledger:
     def _write(self, connection: Connection, judgement: Judgement) -> Committed:
         taken: list[Outcome] = []
         refused: list[tuple[Outcome, str]] = []
+        if judgement.first is not None:
+            judgement.first(connection)
         for outcome in judgement.outcomes:
             try:
                 with connection.begin_nested():
@@ -125,6 +129,8 @@ class Ledger:
             except OperationalError:
                 raise  # the file, not the outcome: the whole pass is tried again
             except Exception as error:
+                if judgement.first is not None:
+                    raise
                 refused.append((outcome, repr(error)))
                 continue
             taken.append(outcome)

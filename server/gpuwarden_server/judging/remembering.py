@@ -39,6 +39,11 @@ class MemoryKeeper:
         except (MemoryFormError, zlib.error) as error:
             _log.warning("sweep_memory_not_read", reason=str(error))
 
+    def rename(self, old: str, new: str, now: float) -> None:
+        """A node is called `new` from now on, in what is stored too; `now` is epoch seconds."""
+        self.memory.rename_node(old, new)
+        self.save(now)
+
     def save_if_due(self, now: float) -> None:
         """Store it once in SAVE_EACH_S, without waiting; `now` is epoch seconds."""
         if self._saved_at is None:

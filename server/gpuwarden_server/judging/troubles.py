@@ -39,6 +39,11 @@ class TroubleBook:
         refused = map(_of_refusal, self._refusals.of(node_id))
         return (*self._by_node.get(node_id, ()), *refused)
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on."""
+        if old in self._by_node:
+            self._by_node[new] = self._by_node.pop(old)
+
     def note(self, node_id: str, event: Event) -> None:
         """Take an event over; a boot ends what stood before it."""
         match event.kind:

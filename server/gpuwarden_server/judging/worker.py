@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from threading import Event, Thread
 
 import structlog
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from gpuwarden_server.access.domain import AuditEntry
@@ -51,11 +52,15 @@ class Concluded:
         outcomes: To be committed together.
         audits: What the person did, before and after.
         answer: What the caller gets after the commit.
+        first: Written before the outcomes, in the same transaction: all of them or nothing then.
+        committed: Called after the commit, before the outcomes become true in memory.
     """
 
     outcomes: tuple[Outcome, ...]
     audits: tuple[AuditEntry, ...]
     answer: object
+    first: Callable[[Connection], None] | None = None
+    committed: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +313,14 @@ class JudgeWorker:
             try:
                 concluded = command.work(self._clock.now())
                 judgement = Judgement(
-                    concluded.outcomes, self._clock.now(), audits=concluded.audits
+                    concluded.outcomes,
+                    self._clock.now(),
+                    audits=concluded.audits,
+                    first=concluded.first,
                 )
                 committed = self._bench.ledger.commit(judgement)
+                if concluded.committed is not None:
+                    concluded.committed()
                 self._take_over(committed)
                 if committed.refused:
                     raise WriteFailed(committed.refused[0][1])

@@ -10,6 +10,7 @@ from gpuwarden_server.store import (
     tables_inventory,
     tables_judging,
     tables_lease,
+    tables_names,
     tables_notifications,
     tables_web,
 )
@@ -25,6 +26,7 @@ TABLE_MODULES = (
     tables_inventory,
     tables_judging,
     tables_lease,
+    tables_names,
     tables_notifications,
     tables_web,
 )

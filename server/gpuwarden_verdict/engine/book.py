@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from gpuwarden_verdict.engine.domain import HEALTHY, Key, Outcome, StateMove, key_of
-from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass
+from gpuwarden_verdict.engine.domain import (
+    HEALTHY,
+    Key,
+    Outcome,
+    StateMove,
+    key_of,
+    move_key,
+)
+from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass, renamed_ref
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
 from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision
 from gpuwarden_verdict.policy.evaluate import decision_target
@@ -15,6 +23,7 @@ from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.metrics import EntityKind
 
+T = TypeVar("T", Incident, Acquittal, Decision)
 _REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
 _AT_REST = frozenset({EntityState.HEALTHY, EntityState.RETIRED})
 
@@ -157,6 +166,21 @@ class Book:
             if outcome.checked_at is not None:
                 self._checks[key] = outcome.checked_at
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on."""
+        for key in self._by_node.pop(old, set()):
+            to = self._know(renamed_ref(self._refs.pop(key), old, new))
+            move_key(self._records, key, to)
+            move_key(self._checks, key, to)
+            move_key(self.risks, key, to)
+            incidents = self._incidents.pop(key, {})
+            self._incidents[to] = {i: _renamed(one, old, new) for i, one in incidents.items()}
+            acquittals = self._acquittals.pop(key, {})
+            self._acquittals[to] = {c: _renamed(one, old, new) for c, one in acquittals.items()}
+            decisions = self._decisions.pop(key, {})
+            self._decisions[to] = {i: _renamed(one, old, new) for i, one in decisions.items()}
+        self._note_retired()
+
     def _note_retired(self) -> None:
         retired = (k for k, record in self._records.items() if record.state is EntityState.RETIRED)
         self.retired = frozenset(name for _, name in retired)
@@ -198,3 +222,7 @@ class Book:
             self._decisions[key][decision.id] = decision
         else:
             self._decisions[key].pop(decision.id, None)
+
+
+def _renamed(one: T, old: str, new: str) -> T:
+    return replace(one, entity=renamed_ref(one.entity, old, new))

@@ -12,12 +12,12 @@ from gpuwarden_verdict.detectors import detect_event, detect_recovery
 from gpuwarden_verdict.detectors.plug_in_check import is_plug_in, proves_repair
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.clocks import booted_at, in_our_time
-from gpuwarden_verdict.engine.domain import Findings, Key, Step, key_of
+from gpuwarden_verdict.engine.domain import Findings, Key, Step, key_of, renamed_key
 from gpuwarden_verdict.engine.events import HISTORY_FLAGS, EventFlag, StoredEvent
 from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.engine.ports import Counting, Troubles
 from gpuwarden_verdict.engine.presence import Presence
-from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
+from gpuwarden_verdict.entities import EntityRef, EntityState, Rung, renamed_ref
 from gpuwarden_verdict.event_groups import group_of
 from gpuwarden_verdict.policy.evaluate import Hold, decision_target
 from gpuwarden_verdict.signals import Persistence, Recovery, RecoveryKind, Signal
@@ -125,6 +125,17 @@ class EventDesk:
         later = presence is not None and presence.last_seen_at > memory.held_from
         holds = not later or (presence is not None and presence.more_events)
         return memory.hold if holds else Hold.NONE
+
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on."""
+        memory = self._nodes.pop(old, None)
+        if memory is None:
+            return
+        memory.recent = tuple(
+            replace(past, ref=renamed_ref(past.ref, old, new)) for past in memory.recent
+        )
+        memory.checks = {renamed_key(key, old, new): at for key, at in memory.checks.items()}
+        self._nodes[new] = memory
 
     def _note_boot(self, stored: StoredEvent) -> None:
         at = booted_at(stored.event, stored.received_at)

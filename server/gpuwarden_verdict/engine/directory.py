@@ -170,6 +170,19 @@ class Directory:
             else:
                 self._claims[draft.node.node_id] = draft.claim
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on."""
+        with self._lock:
+            self._nodes[new] = replace(self._nodes.pop(old), node_id=new)
+            held = self._by_node.pop(old, {}).values()
+            self._by_node[new] = {gpu.gpu_uuid: replace(gpu, node_id=new) for gpu in held}
+            self._gpus.update(self._by_node[new])
+            if old in self._claims:
+                self._claims[new] = self._claims.pop(old)
+            if old in self._departed:
+                self._departed[new] = self._departed.pop(old)
+            self._ownership += 1
+
     def _put(self, record: GpuRecord) -> None:
         before = self._gpus.get(record.gpu_uuid)
         if before is None or before.node_id != record.node_id:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentMove
 from gpuwarden_verdict.policy.document import Decision, DecisionMove
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_verdict.signals import Recovery, Signal
+from gpuwarden_wire.metrics import EntityKind
 
+T = TypeVar("T")
 Key = tuple[str, str]
 """(kind, key) of an entity; what incidents, decisions and states are looked up by."""
 
@@ -20,6 +23,17 @@ HEALTHY = EntityRecord(EntityState.HEALTHY, 0.0)
 def key_of(ref: EntityRef) -> Key:
     """The look-up key of an entity."""
     return ref.kind.value, ref.key
+
+
+def renamed_key(key: Key, old: str, new: str) -> Key:
+    """The look-up key of a target (a node or GPU) once node `old` is called `new`."""
+    return (key[0], new) if key == (EntityKind.NODE.value, old) else key
+
+
+def move_key(kept: dict[Key, T], key: Key, to: Key) -> None:
+    """Put what is kept under one key, if anything, under another."""
+    if key in kept:
+        kept[to] = kept.pop(key)
 
 
 @dataclass(slots=True)

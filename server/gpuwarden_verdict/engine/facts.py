@@ -67,6 +67,11 @@ class FleetFacts:
         """Take over when nodes booted, epoch seconds by node, as their agents tell."""
         self._booted_at.update(booted_at)
 
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on."""
+        if old in self._booted_at:
+            self._booted_at[new] = self._booted_at.pop(old)
+
     def follow_retired(self, retired: Callable[[], frozenset[str]]) -> None:
         """Ask there from now on who is retired; none before."""
         self._retired = retired

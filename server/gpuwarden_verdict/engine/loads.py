@@ -57,6 +57,11 @@ class PoolBook:
         """Pool name by node."""
         return {node_id: self.pool(node_id).name for node_id in node_ids}
 
+    def rename(self, old: str) -> None:
+        """A node is called something else from now on: its pool may be another one."""
+        self._pools.pop(old, None)
+        self._loads = None
+
     def recount(self) -> None:
         """Nodes came, went or fell silent: count anew when a load is wanted next."""
         self._loads = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.entities import EntityRef, renamed_ref
 from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.windows.checkpoint import (
     CheckpointPart,
@@ -199,14 +199,20 @@ class FleetState:
         }
         return [CheckpointPart.copied(k, planes, rows[k]) for k, planes in self._kinds.items()]
 
-    def import_nodes(self, blob: bytes) -> None:
+    def import_nodes(
+        self, blob: bytes, present: Callable[[EntityRef], EntityRef] = lambda ref: ref
+    ) -> None:
         """Restore what `export_nodes` gave; it replaces the state of the entities in it.
+
+        Args:
+            blob: What it gave.
+            present: What an entity in it is called now.
 
         Raises:
             CheckpointError: Not a checkpoint, damaged, or of a newer form. Nothing was changed.
         """
         for part in decode_checkpoint(blob):
-            rows = np.array([self.register(ref) for ref in part.refs], dtype=np.int64)
+            rows = np.array([self.register(present(ref)) for ref in part.refs], dtype=np.int64)
             part.restore(self._kinds[part.kind], rows)
 
     def retire_node(self, node_id: str) -> None:
@@ -219,6 +225,26 @@ class FleetState:
             if keys:
                 self._kinds[kind].drop(keys)
         self._renumber_nodes()
+        self.generation += 1
+
+    def rename_node(self, old: str, new: str) -> None:
+        """Give a node and all that sits in it the node's new name; no row moves.
+
+        What was kept under the new name before is forgotten.
+        """
+        self.retire_node(new)
+        members = self._members.pop(old, None)
+        if members is None:
+            return
+        renamed = set()
+        for kind, key in members:
+            planes = self._kinds[kind]
+            row = planes.index.pop(key)
+            ref = planes.refs[row] = renamed_ref(planes.refs[row], old, new)
+            planes.index[ref.key] = row
+            planes.changes += 1
+            renamed.add((kind, ref.key))
+        self._members[new] = renamed
         self.generation += 1
 
     def _renumber_nodes(self) -> None:
