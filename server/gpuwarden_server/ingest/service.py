@@ -114,12 +114,16 @@ class IngestService:
         """
         check_batch(batch)
         with self._parts.meters.seconds.labels(batch.stream).time():
-            sent = batch
-            while True:
-                batch = self._parts.names.under_present_name(sent, self._parts.sessions)
-                async with self.quiet(batch.node_id) as session:
-                    if session is self._parts.sessions.find(batch.node_id):
-                        return await self._take(batch, session, connection)
+            while (taken := await self._take_in_quiet(batch, connection)) is None:
+                pass  # the node was renamed while the batch waited for its turn
+            return taken
+
+    async def _take_in_quiet(self, sent: Batch, connection: Connection) -> Acknowledgement | None:
+        batch = self._parts.names.under_present_name(sent, self._parts.sessions)
+        async with self.quiet(batch.node_id) as session:
+            if session is not self._parts.sessions.find(batch.node_id):
+                return None
+            return await self._take(batch, session, connection)
 
     @asynccontextmanager
     async def quiet(self, node_id: str) -> AsyncIterator[NodeSession]:
