@@ -17,6 +17,8 @@ from gpuwarden_exporters.smi import (
 )
 from gpuwarden_kernel_log import Family, xid_codes, xid_entry
 from gpuwarden_server.config import Settings
+from gpuwarden_verdict.detectors import EVENT_DETECTORS, SWEEP_DETECTORS
+from gpuwarden_verdict.detectors.about import Described
 from gpuwarden_wire.registry import METRICS
 
 DOCS = Path(__file__).resolve().parent
@@ -29,6 +31,7 @@ def pages() -> Mapping[str, str]:
         "kernel-log.md": _kernel_log(),
         "settings.md": _settings(),
         "exporter-series.md": _exporter_series(),
+        "detectors.md": _detectors(),
     }
 
 
@@ -125,6 +128,37 @@ def _exporter_series() -> str:
         "What gpuwarden takes from other exporters; [exporters.md](exporters.md) says how. All "
         "names of a DCGM field count, the newest last.",
         ("metric", "exporter", "series", "from"),
+        rows,
+    )
+
+
+def _detectors() -> str:
+    """What every detector reads, says and asks for."""
+    rows = []
+    for detector in (*EVENT_DETECTORS, *SWEEP_DETECTORS):
+        if not isinstance(detector, Described):
+            raise TypeError(f"detector {detector.name} has no `about`: detectors/about.py")
+        about = detector.about
+        rows.append(
+            (
+                f"`{detector.name}`",
+                about.plane,
+                ", ".join(f"`{name}`" for name in about.reads),
+                about.says,
+                about.limit,
+                about.max_rung.name.lower(),
+                about.clears,
+            )
+        )
+    return _page(
+        "Detectors",
+        "All that may speak about a GPU, node, port, disk or mount. A detector reads events as "
+        "they arrive, or the state of the whole fleet every few seconds. What it says is evidence "
+        "of an incident; the highest rung is what that evidence may support, however sure it is. "
+        "A reading that is missing, not supported or old says nothing, and so does a node that is "
+        "not heard of. What a limit rests on stands beside it in the source: NVIDIA's own number "
+        "where there is one, else it is marked as assumed.",
+        ("detector", "plane", "reads", "says", "limit", "highest rung", "what clears it"),
         rows,
     )
 

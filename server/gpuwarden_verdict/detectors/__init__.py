@@ -9,31 +9,44 @@ from collections.abc import Sequence
 
 from gpuwarden_verdict.context import FleetContext, NodeContext
 from gpuwarden_verdict.detectors.aer import AER
+from gpuwarden_verdict.detectors.bus_counters import BUS_COUNTERS
 from gpuwarden_verdict.detectors.check_failed import CheckFailedDetector
 from gpuwarden_verdict.detectors.contract import EventDetector, SweepDetector
 from gpuwarden_verdict.detectors.device_missing import DeviceMissingDetector
 from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
 from gpuwarden_verdict.detectors.driver_wide import DriverWideDetector
+from gpuwarden_verdict.detectors.ecc_corrected import EccCorrectedDetector
 from gpuwarden_verdict.detectors.ecc_uncorrected import EccUncorrectedDetector
+from gpuwarden_verdict.detectors.fabric_manager import FabricManagerDetector
+from gpuwarden_verdict.detectors.fabric_states import FABRIC_STATES
 from gpuwarden_verdict.detectors.gpu_answers import detect_answers
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
 from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
+from gpuwarden_verdict.detectors.hung_kernel import HungKernelDetector
 from gpuwarden_verdict.detectors.learned import detect_risk, detect_risk_clear
 from gpuwarden_verdict.detectors.link_down import CARRIER_DOWN, PORT_DOWN
 from gpuwarden_verdict.detectors.link_flapping import PORT_FLAPPING
+from gpuwarden_verdict.detectors.memory_states import MEMORY_STATES
 from gpuwarden_verdict.detectors.nic_error import NIC_ERROR, NIC_LINK_LOG
+from gpuwarden_verdict.detectors.nvlink_counters import NVLINK_COUNTERS
 from gpuwarden_verdict.detectors.nvlink_down import NvlinkDownDetector
 from gpuwarden_verdict.detectors.nvlink_log import NVLINK_LOG
+from gpuwarden_verdict.detectors.pcie_downtrained import PCIE_GENERATION, PCIE_WIDTH
 from gpuwarden_verdict.detectors.plug_in_check import PlugInCheckDetector
+from gpuwarden_verdict.detectors.power_brake import BOARD_SLOWDOWN, PowerBrakeDetector
+from gpuwarden_verdict.detectors.probe_slow import POLL_SLOW, PROBE_SLOW
 from gpuwarden_verdict.detectors.recoveries import detect_recovery
 from gpuwarden_verdict.detectors.recovery_action import RecoveryActionDetector
 from gpuwarden_verdict.detectors.recovery_text import RecoveryTextDetector
+from gpuwarden_verdict.detectors.remap_trend import RemapTrendDetector
+from gpuwarden_verdict.detectors.retired_pages import RetiredPagesDetector
 from gpuwarden_verdict.detectors.rm_init_failed import RM_INIT_FAILED
 from gpuwarden_verdict.detectors.row_remap import ROW_REMAP_FAILURE, ROW_REMAP_PENDING
 from gpuwarden_verdict.detectors.storage import DISK_ERROR, FS_READONLY, NFS_TIMEOUT
 from gpuwarden_verdict.detectors.sxid import SxidDetector
 from gpuwarden_verdict.detectors.temperature_peers import TemperaturePeersDetector
+from gpuwarden_verdict.detectors.thermal import THERMAL
 from gpuwarden_verdict.detectors.uncorrectable_remap import UncorrectableRemapDetector
 from gpuwarden_verdict.detectors.xid import XidDetector
 from gpuwarden_verdict.entities import EntityRef
@@ -82,14 +95,30 @@ EVENT_DETECTORS: tuple[EventDetector, ...] = (
 SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     ROW_REMAP_FAILURE,
     ROW_REMAP_PENDING,
+    *MEMORY_STATES,
+    RemapTrendDetector(),
+    RetiredPagesDetector(),
     RecoveryActionDetector(),
     EccUncorrectedDetector(),
+    EccCorrectedDetector(),
     DeviceMissingDetector(),
+    *BUS_COUNTERS,
+    PCIE_WIDTH,
+    PCIE_GENERATION,
     PORT_DOWN,
     CARRIER_DOWN,
     PORT_FLAPPING,
     NvlinkDownDetector(),
+    *NVLINK_COUNTERS,
+    *FABRIC_STATES,
+    FabricManagerDetector(),
+    *THERMAL,
     TemperaturePeersDetector(),
+    PowerBrakeDetector(),
+    BOARD_SLOWDOWN,
+    HungKernelDetector(),
+    PROBE_SLOW,
+    POLL_SLOW,
 )
 
 DETECTOR_NAMES = frozenset(

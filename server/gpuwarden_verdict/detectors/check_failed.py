@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gpuwarden_verdict.context import NodeContext
 from gpuwarden_verdict.detectors import plug_in_check
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.making import Weight, event_signal, where
-from gpuwarden_verdict.entities import EntityRef, FaultClass, Severity
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 
 DETECTOR = "check_failed"
@@ -19,6 +20,14 @@ class CheckFailedDetector:
 
     name = DETECTOR
     version = 1
+    about = About(
+        Plane.EVENTS,
+        ("check_failed",),
+        "an active check failed",
+        "each failure",
+        Rung.EXCLUDE,
+        "a reboot, or a passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal a CHECK_FAILED event; attributes may name the check and a fault_class."""

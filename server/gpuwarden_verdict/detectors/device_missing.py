@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwarden_verdict.context import FleetContext, Shortfall
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.reading import (
     FRESH_S,
     Bool,
@@ -68,6 +69,14 @@ class DeviceMissingDetector:
 
     name = "device_missing"
     version = 2
+    about = About(
+        Plane.STRUCTURE,
+        (VISIBLE, ON_PCI, EXPECTED, PRESENT),
+        "a node shows fewer GPUs than it should have",
+        "in two readings, not in the grace after a boot",
+        Rung.EXCLUDE,
+        "all GPUs are shown, or are missed no more; or a passed check",
+    )
     speaks_for = frozenset({"device_missing"})
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.making import Weight, event_signal
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
 from gpuwarden_verdict.signals import Persistence, Plane, Signal
@@ -20,6 +21,14 @@ class DriverStuckDetector:
 
     name = DETECTOR
     version = 1
+    about = About(
+        Plane.STRUCTURE,
+        ("driver_stuck",),
+        "the NVIDIA driver does not answer",
+        "an NVML call in flight for more than 30 s",
+        Rung.SUSPECT,
+        "the driver answers, or a passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal a DRIVER_STUCK event."""

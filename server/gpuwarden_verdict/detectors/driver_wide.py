@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuwarden_verdict.context import CHAIN_S, NodeContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.making import Weight, event_signal
 from gpuwarden_verdict.detectors.xid import RECOVERY_XID, XidReading, read_xid
 from gpuwarden_verdict.entities import (
@@ -14,7 +15,7 @@ from gpuwarden_verdict.entities import (
 )
 from gpuwarden_verdict.incidents.storms import DRIVER_WIDE
 from gpuwarden_verdict.origin import origin_proven
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 
@@ -38,6 +39,14 @@ class DriverWideDetector:
 
     name = "driver_wide"
     version = 1
+    about = About(
+        Plane.EVENTS,
+        ("xid",),
+        "the driver of a node is at fault, not its GPUs",
+        "one fatal driver code on more than half of a node's GPUs within 30 s",
+        Rung.SUSPECT,
+        "a reboot, or a passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal with each occurrence from then on; of unproven lines none, they acquit."""

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.reading import fresh, hits, level_signal
-from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
-from gpuwarden_verdict.signals import Persistence, Recovery, Signal
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.signals import Persistence, Plane, Recovery, Signal
 from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.metrics import EntityKind
 
@@ -28,6 +29,14 @@ class EccUncorrectedDetector:
 
     name = "ecc_uncorrected"
     version = 1
+    about = About(
+        Plane.COUNTERS,
+        (METRIC,),
+        "uncorrected memory errors",
+        f"one more; {MANY:.0f} within a day exclude",
+        Rung.EXCLUDE,
+        "a reboot, a reset that a check saw, or a passed check",
+    )
     speaks_for: frozenset[str] = frozenset()  # a counter that stands still is no recovery
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpuwarden_kernel_log import Family
 from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.making import Weight, event_signal, where
-from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
@@ -40,6 +41,14 @@ class GpuLostDetector:
 
     name = "gpu_lost"
     version = 1
+    about = About(
+        Plane.STRUCTURE,
+        ("gpu_lost",),
+        "a GPU is gone",
+        "two probes in a row, or one and the kernel's word",
+        Rung.EXCLUDE,
+        "the GPU answers twice, a reboot of what the kernel said, or a passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal a line or probe event; a line that names no known GPU speaks of the node."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.reading import (
     Bool,
     clear_recoveries,
@@ -57,6 +58,19 @@ class LinkDownDetector:
     def speaks_for(self) -> frozenset[str]:
         """Its own evidence."""
         return frozenset({self.name})
+
+    @property
+    def about(self) -> About:
+        """The detector in words."""
+        return About(
+            Plane.STRUCTURE,
+            (self.metric,),
+            "a port that was up is down",
+            f"not {self.up:.0f} in two readings, not in the grace after a boot; of "
+            f"{TOGETHER_NODES} nodes at once it is the fabric's",
+            self.max_rung,
+            "the port is up, or a passed check",
+        )
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a port."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwarden_verdict.context import BOOT_GRACE_S, FleetContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.link_down import PORT_DOWN, TOGETHER_NODES, fell_together
 from gpuwarden_verdict.detectors.making import HOUR_S
 from gpuwarden_verdict.detectors.reading import (
@@ -60,6 +61,18 @@ class LinkFlappingDetector:
     def speaks_for(self) -> frozenset[str]:
         """Its own evidence."""
         return frozenset({self.name})
+
+    @property
+    def about(self) -> About:
+        """The detector in words."""
+        return About(
+            Plane.COUNTERS,
+            (self.metric, self.port_state),
+            "a port falls and comes back",
+            f">= {FLAPS:g} falls within an hour, those of training after a boot left out",
+            Rung.SUSPECT,
+            f"no fall for {QUIET_S / HOUR_S:.0f} h, or a passed check",
+        )
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a port."""

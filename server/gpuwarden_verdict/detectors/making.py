@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpuwarden_kernel_log import Family, KernelEvent, LineContext, parse_line
 from gpuwarden_verdict.context import NodeContext, source_of
+from gpuwarden_verdict.detectors.about import CLEARED_BY, About
 from gpuwarden_verdict.entities import (
     SEVERITY_RANK,
     EntityRef,
@@ -156,6 +157,21 @@ class FamilyDetector:
     says: str
     kinds: frozenset[EntityKind] = frozenset(DEVICE_KINDS)
     quiet_after_boot: bool = False
+
+    @property
+    def about(self) -> About:
+        """The detector in words."""
+        gravest = max(self.weights, key=SEVERITY_RANK.__getitem__)
+        mildest = min(self.weights, key=SEVERITY_RANK.__getitem__)
+        grace = ", not in the grace after a boot" if self.quiet_after_boot else ""
+        return About(
+            Plane.EVENTS,
+            tuple(sorted(self.families)),
+            self.says,
+            f"each line from {mildest} on{grace}",
+            max(weight.max_rung for weight in self.weights.values()),
+            CLEARED_BY[self.weights[gravest].persistence],
+        )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal for a line of these families that weighs anything."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.peer_groups import group_median, model_codes
 from gpuwarden_verdict.detectors.reading import (
     Bool,
@@ -17,7 +18,7 @@ from gpuwarden_verdict.detectors.reading import (
     level_signal,
     twice,
 )
-from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
 from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F32
@@ -38,6 +39,14 @@ class NvlinkDownDetector:
 
     name = "nvlink_down"
     version = 1
+    about = About(
+        Plane.STRUCTURE,
+        (ACTIVE, INACTIVE),
+        "NVLinks are down that were up, or that most GPUs of the model have",
+        "in two readings, not in the grace after a boot",
+        Rung.EXCLUDE,
+        "all usual links are active, or a passed check",
+    )
     speaks_for = frozenset({"nvlink_down"})
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:

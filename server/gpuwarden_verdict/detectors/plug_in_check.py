@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.making import Weight, event_signal, where
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 
 _CRITICAL = Weight(0.6, Severity.ERROR, Persistence.BOOT, max_rung=Rung.SUSPECT)
@@ -28,6 +29,14 @@ class PlugInCheckDetector:
 
     name = "plug_in_check"
     version = 1
+    about = About(
+        Plane.EVENTS,
+        ("check_failed",),
+        "a plug-in check, an alert or an event from outside says warning or critical",
+        "each; a warning is on record and no advice",
+        Rung.SUSPECT,
+        "a pass of the same check, a reboot, or any other passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal a CHECK_FAILED event that says it comes from a plug-in."""

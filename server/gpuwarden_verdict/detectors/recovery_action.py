@@ -10,10 +10,11 @@ import numpy as np
 
 from gpuwarden_verdict.context import CHAIN_S, FleetContext
 from gpuwarden_verdict.detectors import recovery_text
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.reading import clear_recoveries, fresh, hits, level_signal
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.event_groups import EventGroup
-from gpuwarden_verdict.signals import Recovery, Signal
+from gpuwarden_verdict.signals import Plane, Recovery, Signal
 from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_wire.metrics import EntityKind
 
@@ -85,6 +86,14 @@ class RecoveryActionDetector:
 
     name = "recovery_action"
     version = 1
+    about = About(
+        Plane.COUNTERS,
+        (METRIC,),
+        "the driver asks for a reset, a reboot or a drain",
+        ">= 1",
+        Rung.DRAIN,
+        "the driver asks for nothing any more, or a passed check",
+    )
     speaks_for = frozenset({"recovery_action", recovery_text.DETECTOR})
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gpuwarden_kernel_log import RecoveryAction, stated_recovery_action
 from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.buckets import recommended
 from gpuwarden_verdict.detectors.making import DAY_S, Weight, event_signal, parsed_line, where
 from gpuwarden_verdict.detectors.xid import RECOVERY_XID, read_xid
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
 from gpuwarden_verdict.incidents.evidence import is_cause
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 
 DETECTOR = f"xid:{RECOVERY_XID}"
@@ -25,6 +26,14 @@ class RecoveryTextDetector:
 
     name = "recovery_text"
     version = 1
+    about = About(
+        Plane.EVENTS,
+        ("xid",),
+        "XID 154: the driver states what the GPU needs",
+        "any action but none",
+        Rung.DRAIN,
+        "the driver asks for nothing any more, or a passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal where an action is asked for; NONE gives none (it is a recovery).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuwarden_kernel_log import KernelEvent
 from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.making import (
     Weight,
     event_signal,
@@ -19,7 +20,7 @@ from gpuwarden_verdict.entities import (
     Rung,
     Severity,
 )
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 
 _FATAL = Weight(
@@ -42,6 +43,14 @@ class SxidDetector:
 
     name = "sxid"
     version = 1
+    about = About(
+        Plane.EVENTS,
+        ("sxid",),
+        "an NVSwitch reports a fault",
+        "each line; Fatal by the driver's own word acts alone",
+        Rung.EXCLUDE,
+        "a reboot of what is fatal, time, or a passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal an SXid line."""

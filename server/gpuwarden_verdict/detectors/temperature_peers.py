@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.peer_groups import UNKNOWN_GROUP, group_median, model_codes
 from gpuwarden_verdict.detectors.reading import (
     Bool,
@@ -64,6 +65,15 @@ class TemperaturePeersDetector:
 
     name = "temperature_peers"
     version = 1
+    about = About(
+        Plane.PEERS,
+        (METRIC, LOAD, LIMIT),
+        "a GPU far hotter than its peers under the same load, and near its limit",
+        f">= {LEAST_EXCESS_C:.0f} C and {MOST_SIGMA:.0f} sigma above, within "
+        f"{NEAR_LIMIT_C:.0f} C of slowdown, for a minute",
+        Rung.EXCLUDE,
+        "near its peers again, or a passed check",
+    )
     speaks_for = frozenset({"temperature_peers"})
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:

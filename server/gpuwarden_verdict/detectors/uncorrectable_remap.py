@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.making import Weight, event_signal, where
 from gpuwarden_verdict.entities import (
     EntityRef,
@@ -12,7 +13,7 @@ from gpuwarden_verdict.entities import (
     Severity,
 )
 from gpuwarden_verdict.origin import origin_proven
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event
 from gpuwarden_wire.metrics import EntityKind
 
@@ -36,6 +37,14 @@ class UncorrectableRemapDetector:
 
     name = "uncorrectable_remap"
     version = 1
+    about = About(
+        Plane.EVENTS,
+        ("xid",),
+        "an uncorrectable memory error and the remapping of its row",
+        "XID 48 and 63 or 64 on one GPU within 30 s",
+        Rung.DRAIN,
+        "a reboot, a reset that a check saw, or a passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal where XID 48 and XID 63 or 64 lie within CHAIN_S on one GPU."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpuwarden_kernel_log import KernelEvent, XidEntry, xid_entry
 from gpuwarden_verdict.context import NodeContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.buckets import ASKS_FOR_HARDWARE, recommended
 from gpuwarden_verdict.detectors.making import (
     DAY_S,
@@ -16,7 +17,7 @@ from gpuwarden_verdict.detectors.making import (
     where,
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
-from gpuwarden_verdict.signals import Persistence, Signal
+from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
 
 RECOVERY_XID = 154
@@ -68,6 +69,14 @@ class XidDetector:
 
     name = "xid"
     version = 2
+    about = About(
+        Plane.EVENTS,
+        ("xid",),
+        "an XID, weighed by NVIDIA's catalogue",
+        "each line or NVML event; the codes are in kernel-log.md",
+        Rung.EVICT,
+        "a reboot of what is fatal, time, or a passed check",
+    )
 
     def detect_event(self, event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
         """One signal an XID event; none for codes that are only informative."""

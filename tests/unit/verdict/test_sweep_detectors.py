@@ -265,11 +265,12 @@ def big_fleet(nodes: int) -> tuple[FleetState, list[str]]:
     names = [metric.name for metric in metrics_of(EntityKind.GPU)]
     schema = schema_for(EntityKind.GPU, names)
     rows = state.rows_of(EntityKind.GPU, [ref.key for ref in refs])
+    columns = [column.name for column in schema.columns]
     for at in (0.0, 5.0):
         f32 = np.zeros((schema.f32_count, len(refs)), np.float32)
-        f64 = np.full((len(names) - schema.f32_count, len(refs)), at)
-        index = [c.name for c in schema.columns].index("gpu_ecc_uncorrected_volatile_total")
-        f64[index - schema.f32_count] = 0.0
+        f32[columns.index("gpu_inforom_valid")] = 1.0
+        f64 = np.zeros((len(names) - schema.f32_count, len(refs)))
+        f64[columns.index("gpu_energy_joules_total") - schema.f32_count] = at
         state.apply_table(EntityKind.GPU, rows, schema, f32, f64, (), START + at)
     return state, names
 

@@ -1,0 +1,581 @@
+"""Sweep detectors of GPUs that look at more than one reading: what fires, what only looks so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from gpuwarden_verdict.detectors import detect_clears, detect_sweep
+from gpuwarden_verdict.detectors.contract import SweepDetector
+from gpuwarden_verdict.detectors.ecc_corrected import EccCorrectedDetector
+from gpuwarden_verdict.detectors.fabric_manager import FabricManagerDetector
+from gpuwarden_verdict.detectors.hung_kernel import HungKernelDetector
+from gpuwarden_verdict.detectors.pcie_downtrained import PCIE_GENERATION, PCIE_WIDTH
+from gpuwarden_verdict.detectors.power_brake import PowerBrakeDetector
+from gpuwarden_verdict.detectors.probe_slow import POLL_SLOW, PROBE_SLOW
+from gpuwarden_verdict.detectors.remap_trend import RemapTrendDetector
+from gpuwarden_verdict.detectors.retired_pages import RetiredPagesDetector
+from gpuwarden_verdict.detectors.thermal import MEMORY_HOT, SHUTDOWN_NEAR, THERMAL_MARGIN
+from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
+from gpuwarden_verdict.signals import Signal
+from gpuwarden_wire.batches import MissingKind
+from tests.builders.verdict import START, Fleet, gpu_ref, node_ref
+
+GPU = gpu_ref(0, 0)
+NODE = node_ref(0)
+DAY = 86400.0
+
+
+def told(detector: SweepDetector, fleet: Fleet) -> list[Signal]:
+    return detector.detect(fleet.state, fleet.fleet_context(), fleet.now)
+
+
+def clears(detector: SweepDetector, fleet: Fleet, *refs: EntityRef) -> list[str]:
+    found = detector.clears(fleet.state, fleet.fleet_context(), refs, fleet.now)
+    assert all(recovery.detectors == detector.speaks_for for recovery in found)
+    return [recovery.entity.key for recovery in found]
+
+
+def hold(
+    fleet: Fleet,
+    refs: Sequence[EntityRef],
+    seconds: float,
+    step: float = 10.0,
+    /,
+    **values: float | MissingKind,
+) -> None:
+    """The same readings for some time, which passes."""
+    for number in range(1, int(seconds / step) + 1):
+        fleet.tell(refs, at=fleet.now + number * step, **values)
+    fleet.now += int(seconds / step) * step
+
+
+# --- row remapping, retired pages
+
+
+def remapped(fleet: Fleet, rows: float, at: float) -> None:
+    fleet.tell(
+        [GPU],
+        at=at,
+        gpu_rows_remapped_correctable_total=rows,
+        gpu_rows_remapped_uncorrectable_total=0.0,
+    )
+    fleet.now = at
+
+
+def test_remaps_over_weeks_are_told_in_the_first_of_them() -> None:
+    """254 correctable remaps in three weeks, no XID at any time, then the GPU is gone."""
+    fleet = Fleet()
+    first: float | None = None
+    for hour in range(0, 21 * 24, 6):
+        remapped(fleet, 254.0 * hour / (21 * 24), START + hour * 3600)
+        if told(RemapTrendDetector(), fleet):
+            first = fleet.now - START
+            break
+    assert first is not None and first <= 1.5 * DAY
+
+
+def test_many_remaps_are_told_however_old_and_few_are_not() -> None:
+    many, few = Fleet(), Fleet()
+    for at in (0, 5, 10):
+        remapped(many, 254.0, START + at)
+        remapped(few, 100.0, START + at)
+    (signal,) = told(RemapTrendDetector(), many)
+    assert (signal.max_rung, signal.severity) == (Rung.SUSPECT, Severity.WARNING)
+    assert "254 of 512" in signal.sentence
+    assert told(RemapTrendDetector(), few) == []
+
+
+def test_one_more_remap_is_no_trend_on_a_sound_gpu_and_is_one_on_a_worn_gpu() -> None:
+    sound, worn = Fleet(), Fleet()
+    for at, more in ((0, 0), (5, 0), (10, 1), (15, 1)):
+        remapped(sound, 2.0 + more, START + at)
+        remapped(worn, 20.0 + more, START + at)
+    assert told(RemapTrendDetector(), sound) == []
+    assert len(told(RemapTrendDetector(), worn)) == 1
+    assert clears(RemapTrendDetector(), worn, GPU) == []
+    remapped(worn, 21.0, START + 8 * DAY)
+    assert told(RemapTrendDetector(), worn) == []
+    assert clears(RemapTrendDetector(), worn, GPU) == [GPU.key]
+
+
+def test_remaps_that_are_not_read_say_nothing() -> None:
+    fleet = Fleet()
+    remapped(fleet, 254.0, START)
+    fleet.silent.add("n0")
+    assert told(RemapTrendDetector(), fleet) == []
+    assert clears(RemapTrendDetector(), fleet, GPU) == []
+    other = Fleet()
+    other.tell([GPU], gpu_rows_remapped_correctable_total=MissingKind.NOT_SUPPORTED)
+    assert told(RemapTrendDetector(), other) == []
+
+
+def retired(fleet: Fleet, pages: float, at: float) -> None:
+    fleet.tell(
+        [GPU],
+        at=at,
+        gpu_retired_pages_corrected_total=pages,
+        gpu_retired_pages_uncorrected_total=MissingKind.NOT_SUPPORTED,
+    )
+    fleet.now = at
+
+
+def test_retired_pages_by_nvidias_two_limits() -> None:
+    standing, growing, full = Fleet(), Fleet(), Fleet()
+    for at, more in ((0, 0), (5, 1), (10, 1)):
+        retired(standing, 20.0, START + at)
+        retired(growing, 15.0 + more, START + at)
+        retired(full, 61.0, START + at)
+    assert told(RetiredPagesDetector(), standing) == []
+    (soft,) = told(RetiredPagesDetector(), growing)
+    assert soft.max_rung is Rung.SUSPECT
+    (hard,) = told(RetiredPagesDetector(), full)
+    assert (hard.max_rung, hard.action) == (Rung.EXCLUDE, "repair")
+    retired(growing, 16.0, START + 8 * DAY)
+    assert clears(RetiredPagesDetector(), growing, GPU) == [GPU.key]
+    assert clears(RetiredPagesDetector(), full, GPU) == []
+
+
+# --- corrected ECC errors
+
+
+def corrects(fleet: Fleet, a_second: float, seconds: float, total: float = 0.0) -> None:
+    for number in range(int(seconds / 10) + 1):
+        count = total + a_second * 10 * number
+        fleet.tell([GPU], at=fleet.now + 10 * number, gpu_ecc_corrected_volatile_total=count)
+    fleet.now += 10 * int(seconds / 10)
+
+
+def test_17000_corrected_errors_a_second_make_a_suspect_and_no_more() -> None:
+    """NVSentinel#1748 and DCGM#313: 54.7 billion errors, and every health check passed."""
+    fleet = Fleet()
+    corrects(fleet, 17_700.0, 120.0)
+    (signal,) = told(EccCorrectedDetector(), fleet)
+    assert (signal.fault_class, signal.max_rung) == (FaultClass.MEMORY, Rung.SUSPECT)
+    assert 0.3 <= signal.score < 0.8
+    fleet.sweep()
+    fleet.sweep(40.0)
+    assert fleet.excluded_names() == []
+    assert [d.rung for d in fleet.decisions.values()] == [Rung.SUSPECT]
+
+
+@pytest.mark.parametrize(("a_second", "seconds"), [(0.5, 3600.0), (0.0, 600.0)])
+def test_a_few_corrected_errors_are_what_ecc_is_for(a_second: float, seconds: float) -> None:
+    fleet = Fleet()
+    corrects(fleet, a_second, seconds, total=54.7e9)
+    assert told(EccCorrectedDetector(), fleet) == []
+
+
+def test_a_rate_that_quickens_over_the_day_is_told_before_it_is_high() -> None:
+    fleet = Fleet()
+    total, rate = 0.0, 0.01
+    for quarter in range(4 * 26):
+        rate = 0.01 if quarter < 4 * 24 else 0.5
+        total += rate * 900
+        at = START + 900 * quarter
+        fleet.tell([GPU], at=at, gpu_ecc_dram_corrected_volatile_total=total)
+        fleet.now = at
+    (signal,) = told(EccCorrectedDetector(), fleet)
+    assert signal.score < 0.4
+    assert clears(EccCorrectedDetector(), fleet, GPU) == []
+
+
+def test_corrected_errors_that_stop_are_over() -> None:
+    fleet = Fleet()
+    corrects(fleet, 17_700.0, 120.0)
+    for hours in range(1, 12):
+        fleet.tell(
+            [GPU],
+            at=fleet.now + 3600 * hours,
+            gpu_ecc_corrected_volatile_total=17_700.0 * 120,
+        )
+    fleet.now += 11 * 3600
+    assert clears(EccCorrectedDetector(), fleet, GPU) == [GPU.key]
+
+
+# --- PCIe
+
+
+def link(width: float, use: float, **more: float | MissingKind) -> dict[str, float | MissingKind]:
+    return {
+        "gpu_pcie_link_width": width,
+        "gpu_pcie_link_width_max": 16.0,
+        "gpu_utilization_ratio": use,
+        **more,
+    }
+
+
+def test_half_the_lanes_under_load_is_told_and_at_idle_is_normal() -> None:
+    fleet = Fleet()
+    hold(fleet, [GPU], 200.0, **link(8.0, 0.95))
+    hold(fleet, [gpu_ref(1, 0)], 10.0, **link(8.0, 0.0))
+    fleet.tell([GPU], at=fleet.now, **link(8.0, 0.95))
+    (signal,) = told(PCIE_WIDTH, fleet)
+    assert (signal.entity, signal.fault_class) == (GPU, FaultClass.BUS)
+    assert signal.action == "check_cable"
+    assert "8 of 16 lanes" in signal.sentence
+    assert clears(PCIE_WIDTH, fleet, GPU) == []
+    fleet.tell([GPU], at=fleet.now + 5, **link(16.0, 0.95))
+    assert clears(PCIE_WIDTH, fleet, GPU) == [GPU.key]
+
+
+def test_a_link_that_idles_is_slow_by_design_and_says_nothing_of_recovery() -> None:
+    fleet = Fleet()
+    read = {"gpu_pcie_link_generation": 1.0, "gpu_pcie_link_generation_max": 5.0}
+    hold(fleet, [GPU], 200.0, gpu_utilization_ratio=0.02, **read)
+    assert told(PCIE_GENERATION, fleet) == []
+    assert clears(PCIE_GENERATION, fleet, GPU) == []
+    fleet.tell([GPU], at=fleet.now + 5, gpu_utilization_ratio=1.0, **read)
+    fleet.now += 5
+    assert told(PCIE_GENERATION, fleet) == []  # the work has only just begun
+
+
+def test_slots_that_are_narrow_on_most_machines_are_no_fault() -> None:
+    fleet = Fleet()
+    hold(fleet, fleet.all_gpus(), 200.0, **link(8.0, 0.95))
+    assert told(PCIE_WIDTH, fleet) == []
+    hold(fleet, fleet.all_gpus()[1:], 200.0, **link(16.0, 0.95))
+    fleet.tell([GPU], at=fleet.now, **link(8.0, 0.95))
+    assert [signal.entity for signal in told(PCIE_WIDTH, fleet)] == [GPU]
+
+
+@pytest.mark.parametrize("how", ["silent", "unsupported", "boot", "no load known"])
+def test_a_narrow_link_is_not_judged_where_it_cannot_be(how: str) -> None:
+    fleet = Fleet()
+    use: float | MissingKind = 0.95
+    if how == "no load known":
+        use = MissingKind.NOT_SUPPORTED
+    values = {**link(8.0, 0.0), "gpu_utilization_ratio": use}
+    if how == "unsupported":
+        values["gpu_pcie_link_width_max"] = MissingKind.NOT_SUPPORTED
+    hold(fleet, [GPU], 200.0, **values)
+    if how == "silent":
+        fleet.silent.add("n0")
+    if how == "boot":
+        fleet.booted_at["n0"] = fleet.now - 100
+    assert told(PCIE_WIDTH, fleet) == []
+
+
+def test_load_by_power_where_utilisation_is_not_given() -> None:
+    fleet = Fleet()
+    values = {**link(8.0, 0.0), "gpu_utilization_ratio": MissingKind.NOT_SUPPORTED}
+    hold(fleet, [GPU], 200.0, gpu_power_watts=500.0, gpu_power_limit_watts=700.0, **values)
+    assert len(told(PCIE_WIDTH, fleet)) == 1
+
+
+# --- fabric
+
+
+def fabric(fleet: Fleet, running: float, switches: float, state: float, seconds: float) -> None:
+    for at in range(0, int(seconds) + 1, 20):
+        fleet.tell(
+            [NODE],
+            at=fleet.now + at,
+            node_fabric_manager_running=running,
+            node_nvswitches=switches,
+        )
+        gpus = [gpu_ref(0, gpu) for gpu in range(8)]
+        fleet.tell(gpus, at=fleet.now + at, gpu_fabric_state=state)
+    fleet.now += int(seconds)
+
+
+def test_a_dead_fabric_manager_is_the_nodes_for_as_long_as_it_lasts() -> None:
+    fleet = Fleet()
+    fabric(fleet, 0.0, 4.0, 3.0, 40.0)
+    (signal,) = told(FabricManagerDetector(), fleet)
+    assert (signal.entity, signal.fault_class) == (NODE, FaultClass.FABRIC)
+    assert 0.3 <= signal.score < 0.8  # the fabric still stands
+    fleet.now += 12 * DAY
+    fabric(fleet, 0.0, 4.0, 3.0, 40.0)
+    assert len(told(FabricManagerDetector(), fleet)) == 1
+    assert clears(FabricManagerDetector(), fleet, NODE) == []
+    fabric(fleet, 1.0, 4.0, 3.0, 40.0)
+    assert told(FabricManagerDetector(), fleet) == []
+    assert clears(FabricManagerDetector(), fleet, NODE) == [NODE.key]
+
+
+def test_gpus_that_join_no_fabric_make_it_certain() -> None:
+    fleet = Fleet()
+    fabric(fleet, 0.0, 4.0, 1.0, 400.0)
+    (signal,) = told(FabricManagerDetector(), fleet)
+    assert signal.entity == NODE
+    assert signal.score >= 0.8
+    assert "100%" in signal.sentence
+
+
+def test_one_gpu_apart_is_that_gpus() -> None:
+    fleet = Fleet()
+    fabric(fleet, 1.0, 4.0, 3.0, 400.0)
+    hold(fleet, [GPU], 400.0, 20.0, gpu_fabric_state=2.0)
+    fleet.tell([NODE], at=fleet.now, node_fabric_manager_running=1.0, node_nvswitches=4.0)
+    (signal,) = told(FabricManagerDetector(), fleet)
+    assert (signal.entity, signal.fault_class) == (GPU, FaultClass.NVLINK)
+
+
+@pytest.mark.parametrize(
+    ("running", "switches", "state"),
+    [
+        (0.0, 0.0, 0.0),  # PCIe boards: no switch, no fabric
+        (0.0, 0.0, 3.0),  # a rack whose fabric manager runs elsewhere
+        (1.0, 4.0, 3.0),
+    ],
+)
+def test_no_fabric_manager_where_none_is_needed(
+    running: float, switches: float, state: float
+) -> None:
+    fleet = Fleet()
+    fabric(fleet, running, switches, state, 400.0)
+    fleet.tell([NODE], at=fleet.now, node_imex_running=0.0)
+    assert told(FabricManagerDetector(), fleet) == []
+
+
+@pytest.mark.parametrize("how", ["boot", "silent", "once", "unsupported"])
+def test_a_fabric_manager_that_cannot_be_judged(how: str) -> None:
+    fleet = Fleet()
+    if how == "once":
+        fabric(fleet, 1.0, 4.0, 3.0, 40.0)
+        fleet.tell([NODE], at=fleet.now + 5, node_fabric_manager_running=0.0)
+        fleet.now += 5
+    else:
+        fabric(fleet, 0.0, 4.0, 1.0, 400.0)
+    if how == "boot":
+        fleet.booted_at["n0"] = fleet.now - 200
+    if how == "silent":
+        fleet.silent.add("n0")
+    if how == "unsupported":
+        fleet.tell([NODE], at=fleet.now + 5, node_nvswitches=MissingKind.NOT_SUPPORTED)
+        fleet.tell(fleet.all_gpus(), at=fleet.now + 5, gpu_fabric_state=MissingKind.NOT_SUPPORTED)
+    assert told(FabricManagerDetector(), fleet) == []
+
+
+# --- heat and power
+
+
+def test_little_margin_for_a_minute_is_told_and_a_peak_is_not() -> None:
+    fleet = Fleet()
+    hold(fleet, [GPU], 300.0, gpu_temperature_margin_celsius=20.0)
+    fleet.tell([GPU], at=fleet.now + 5, gpu_temperature_margin_celsius=1.0)
+    fleet.now += 5
+    assert told(THERMAL_MARGIN, fleet) == []
+    hold(fleet, [GPU], 400.0, gpu_temperature_margin_celsius=1.0)
+    (signal,) = told(THERMAL_MARGIN, fleet)
+    assert (signal.fault_class, signal.max_rung) == (FaultClass.THERMAL, Rung.SUSPECT)
+    hold(fleet, [GPU], 400.0, gpu_temperature_margin_celsius=-1.0)
+    assert told(THERMAL_MARGIN, fleet)[0].severity is Severity.ERROR
+    hold(fleet, [GPU], 400.0, gpu_temperature_margin_celsius=5.0)
+    assert told(THERMAL_MARGIN, fleet) == []
+    assert clears(THERMAL_MARGIN, fleet, GPU) == []  # between the two nothing is said
+    hold(fleet, [GPU], 400.0, gpu_temperature_margin_celsius=20.0)
+    assert clears(THERMAL_MARGIN, fleet, GPU) == [GPU.key]
+
+
+@pytest.mark.parametrize(
+    ("detector", "metric", "limit"),
+    [
+        (SHUTDOWN_NEAR, "gpu_temperature_celsius", "gpu_shutdown_temperature_celsius"),
+        (MEMORY_HOT, "gpu_memory_temperature_celsius", "gpu_memory_temperature_max_celsius"),
+    ],
+)
+def test_heat_is_held_against_the_gpus_own_limit(
+    detector: SweepDetector, metric: str, limit: str
+) -> None:
+    hot, sound, unknown = Fleet(), Fleet(), Fleet()
+    hold(hot, [GPU], 200.0, **{metric: 93.0, limit: 95.0})
+    hold(sound, [GPU], 200.0, **{metric: 85.0, limit: 95.0})
+    hold(unknown, [GPU], 200.0, **{metric: 120.0})
+    hold(unknown, [GPU], 200.0, **{limit: MissingKind.NOT_SUPPORTED})
+    assert len(told(detector, hot)) == 1
+    assert told(detector, sound) == []
+    assert told(detector, unknown) == []
+    assert clears(detector, hot, GPU) == []
+    assert clears(detector, sound, GPU) == [GPU.key]
+    hot.silent.add("n0")
+    assert told(detector, hot) == []
+
+
+def braked(fleet: Fleet, refs: Sequence[EntityRef], seconds: float) -> None:
+    for number in range(11):
+        total = 100.0 + seconds * number / 10
+        fleet.tell(refs, at=fleet.now + 30 * number, gpu_power_brake_seconds_total=total)
+    fleet.now += 300
+
+
+def test_a_power_brake_on_most_gpus_is_the_nodes_and_on_one_is_its_own() -> None:
+    fleet = Fleet()
+    everything = [gpu_ref(0, gpu) for gpu in range(8)]
+    braked(fleet, everything, 60.0)
+    (signal,) = told(PowerBrakeDetector(), fleet)
+    assert (signal.entity, signal.fault_class) == (NODE, FaultClass.POWER)
+    assert clears(PowerBrakeDetector(), fleet, NODE, GPU) == []
+    for gpu in everything:
+        fleet.tell([gpu], at=fleet.now + 3700, gpu_power_brake_seconds_total=160.0)
+    fleet.now += 3700
+    assert told(PowerBrakeDetector(), fleet) == []
+    assert clears(PowerBrakeDetector(), fleet, NODE, GPU) == [GPU.key, NODE.key]
+    single = Fleet()
+    braked(single, [GPU], 60.0)
+    assert [signal.entity for signal in told(PowerBrakeDetector(), single)] == [GPU]
+    short = Fleet()
+    braked(short, everything, 2.0)
+    assert told(PowerBrakeDetector(), short) == []
+
+
+# --- hung kernel, slow probes
+
+
+IDLE: dict[str, float | MissingKind] = {
+    "gpu_utilization_ratio": 0.0,
+    "gpu_memory_utilization_ratio": 0.0,
+    "gpu_power_watts": 114.0,
+    "gpu_power_limit_watts": 700.0,
+    "gpu_sm_clock_hertz": 1.98e9,
+    "gpu_sm_clock_max_hertz": 1.98e9,
+}
+HUNG: dict[str, float | MissingKind] = {
+    **IDLE,
+    "gpu_utilization_ratio": 1.0,
+    "gpu_power_watts": 117.0,
+}
+
+
+def beside_idle(fleet: Fleet, seconds: float = 600.0, /, **values: float | MissingKind) -> None:
+    hold(fleet, fleet.all_gpus()[8:], seconds, 60.0, **IDLE)
+    fleet.now -= seconds
+    hold(fleet, [GPU], seconds, 60.0, **values)
+
+
+def test_full_use_at_idle_power_for_minutes_is_a_hung_kernel() -> None:
+    fleet = Fleet()
+    beside_idle(fleet, **HUNG)
+    (signal,) = told(HungKernelDetector(), fleet)
+    assert (signal.entity, signal.max_rung) == (GPU, Rung.SUSPECT)
+    assert signal.thresholds["gpu_power_watts"] == pytest.approx(1.1 * 114, rel=1e-4)
+    assert clears(HungKernelDetector(), fleet, GPU) == []
+    hold(fleet, [GPU], 600.0, 60.0, **{**HUNG, "gpu_power_watts": 420.0})
+    assert told(HungKernelDetector(), fleet) == []
+    assert clears(HungKernelDetector(), fleet, GPU) == [GPU.key]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpu_power_watts": 265.0},  # light work
+        {"gpu_memory_utilization_ratio": 0.3},  # memory is used
+        {"gpu_utilization_ratio": 0.6},
+        {"gpu_utilization_ratio": MissingKind.NOT_SUPPORTED},  # MIG
+        {"gpu_power_watts": MissingKind.UNAVAILABLE},
+    ],
+)
+def test_what_only_looks_like_a_hung_kernel(change: dict[str, float | MissingKind]) -> None:
+    fleet = Fleet()
+    beside_idle(fleet, **{**HUNG, **change})
+    assert told(HungKernelDetector(), fleet) == []
+
+
+def test_a_hung_kernel_takes_minutes_and_a_node_that_is_heard_of() -> None:
+    fleet = Fleet()
+    beside_idle(fleet, 120.0, **HUNG)
+    assert told(HungKernelDetector(), fleet) == []
+    beside_idle(fleet, 600.0, **HUNG)
+    fleet.silent.add("n0")
+    assert told(HungKernelDetector(), fleet) == []
+
+
+def test_without_idle_peers_the_power_limit_tells() -> None:
+    alone, unknown = Fleet(), Fleet()
+    hold(alone, [GPU], 600.0, 60.0, **HUNG)
+    hold(unknown, [GPU], 600.0, 60.0, **{**HUNG, "gpu_power_limit_watts": MissingKind.UNAVAILABLE})
+    assert len(told(HungKernelDetector(), alone)) == 1
+    assert told(HungKernelDetector(), unknown) == []
+
+
+def test_a_probe_far_slower_than_at_peers_is_told() -> None:
+    fleet = Fleet()
+    hold(fleet, fleet.all_gpus()[1:], 300.0, gpu_probe_seconds=0.03)
+    fleet.now -= 300.0
+    hold(fleet, [GPU], 300.0, gpu_probe_seconds=12.0)
+    (signal,) = told(PROBE_SLOW, fleet)
+    assert (signal.entity, signal.fault_class) == (GPU, FaultClass.DRIVER)
+    assert signal.max_rung is Rung.SUSPECT
+    assert clears(PROBE_SLOW, fleet, GPU) == []
+    hold(fleet, fleet.all_gpus(), 600.0, gpu_probe_seconds=0.03)
+    assert clears(PROBE_SLOW, fleet, GPU) == [GPU.key]
+
+
+@pytest.mark.parametrize("how", ["all slow", "one slow probe", "boot", "silent", "unsupported"])
+def test_what_only_looks_like_a_slow_probe(how: str) -> None:
+    fleet = Fleet()
+    slow = fleet.all_gpus() if how == "all slow" else [GPU]
+    hold(fleet, fleet.all_gpus(), 300.0, gpu_probe_seconds=0.03)
+    if how == "one slow probe":
+        fleet.tell([GPU], at=fleet.now + 5, gpu_probe_seconds=12.0)
+    else:
+        hold(fleet, slow, 300.0, gpu_probe_seconds=12.0)
+    if how == "boot":
+        fleet.booted_at["n0"] = fleet.now - 100
+    if how == "silent":
+        fleet.silent.add("n0")
+    if how == "unsupported":
+        fleet.tell([GPU], at=fleet.now + 5, gpu_probe_seconds=MissingKind.NOT_SUPPORTED)
+    assert told(PROBE_SLOW, fleet) == []
+
+
+def test_a_node_whose_poll_takes_long() -> None:
+    fleet = Fleet(nodes=12)
+    hold(fleet, [node_ref(node) for node in range(1, 12)], 300.0, node_nvml_poll_seconds=0.3)
+    fleet.now -= 300.0
+    hold(fleet, [NODE], 300.0, node_nvml_poll_seconds=45.0)
+    assert [signal.entity for signal in told(POLL_SLOW, fleet)] == [NODE]
+
+
+def test_a_sound_busy_fleet_is_silent_to_every_detector() -> None:
+    fleet = Fleet()
+    nodes = [node_ref(node) for node in range(4)]
+    for number in range(40):
+        at = START + 30 * number
+        fleet.tell(
+            fleet.all_gpus(),
+            at=at,
+            gpu_utilization_ratio=0.97,
+            gpu_memory_utilization_ratio=0.4,
+            gpu_power_watts=690.0,
+            gpu_power_limit_watts=700.0,
+            gpu_power_cap_seconds_total=27.0 * number,  # the cap holds in 90 % of the time
+            gpu_temperature_celsius=62.0,
+            gpu_temperature_margin_celsius=25.0,
+            gpu_memory_temperature_celsius=80.0,
+            gpu_memory_temperature_max_celsius=95.0,
+            gpu_pcie_link_width=16.0,
+            gpu_pcie_link_width_max=16.0,
+            gpu_pcie_link_generation=5.0,
+            gpu_pcie_link_generation_max=5.0,
+            gpu_pcie_replay_total=3.0,
+            gpu_nvlink_crc_errors_total=12.0,
+            gpu_nvlinks_active=18.0,
+            gpu_nvlinks_inactive=0.0,
+            gpu_ecc_corrected_volatile_total=float(number // 10),
+            gpu_rows_remapped_correctable_total=1.0,
+            gpu_row_remap_banks_max=640.0,
+            gpu_row_remap_banks_none=0.0,
+            gpu_inforom_valid=1.0,
+            gpu_fabric_state=3.0,
+            gpu_fabric_health=1.0,
+            gpu_probe_seconds=0.03,
+            gpu_recovery_action=0.0,
+        )
+        fleet.tell(
+            nodes,
+            at=at,
+            node_fabric_manager_running=1.0,
+            node_nvswitches=4.0,
+            node_imex_running=0.0,
+            node_nvml_poll_seconds=0.3,
+            node_uptime_seconds=1e6 + 30 * number,
+        )
+    fleet.now = START + 30 * 39
+    assert detect_sweep(fleet.state, fleet.fleet_context(), fleet.now) == []
+    assert detect_clears(fleet.state, fleet.fleet_context(), [], fleet.now) == []
+    pools = replace(fleet.fleet_context(), models={})
+    assert detect_sweep(fleet.state, pools, fleet.now) == []
