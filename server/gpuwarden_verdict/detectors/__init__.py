@@ -17,7 +17,7 @@ from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
 from gpuwarden_verdict.detectors.driver_wide import DriverWideDetector
 from gpuwarden_verdict.detectors.ecc_corrected import EccCorrectedDetector
 from gpuwarden_verdict.detectors.ecc_uncorrected import EccUncorrectedDetector
-from gpuwarden_verdict.detectors.fabric_manager import FabricManagerDetector
+from gpuwarden_verdict.detectors.fabric_service import FabricServiceDetector
 from gpuwarden_verdict.detectors.fabric_states import FABRIC_STATES
 from gpuwarden_verdict.detectors.gpu_answers import detect_answers
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
@@ -111,7 +111,7 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     NvlinkDownDetector(),
     *NVLINK_COUNTERS,
     *FABRIC_STATES,
-    FabricManagerDetector(),
+    FabricServiceDetector(),
     *THERMAL,
     TemperaturePeersDetector(),
     PowerBrakeDetector(),

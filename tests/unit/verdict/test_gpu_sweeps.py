@@ -10,7 +10,7 @@ import pytest
 from gpuwarden_verdict.detectors import detect_clears, detect_sweep
 from gpuwarden_verdict.detectors.contract import SweepDetector
 from gpuwarden_verdict.detectors.ecc_corrected import EccCorrectedDetector
-from gpuwarden_verdict.detectors.fabric_manager import FabricManagerDetector
+from gpuwarden_verdict.detectors.fabric_service import FabricServiceDetector
 from gpuwarden_verdict.detectors.hung_kernel import HungKernelDetector
 from gpuwarden_verdict.detectors.pcie_downtrained import PCIE_GENERATION, PCIE_WIDTH
 from gpuwarden_verdict.detectors.power_brake import PowerBrakeDetector
@@ -284,22 +284,22 @@ def fabric(fleet: Fleet, running: float, switches: float, state: float, seconds:
 def test_a_dead_fabric_manager_is_the_nodes_for_as_long_as_it_lasts() -> None:
     fleet = Fleet()
     fabric(fleet, 0.0, 4.0, 3.0, 40.0)
-    (signal,) = told(FabricManagerDetector(), fleet)
+    (signal,) = told(FabricServiceDetector(), fleet)
     assert (signal.entity, signal.fault_class) == (NODE, FaultClass.FABRIC)
     assert 0.3 <= signal.score < 0.8  # the fabric still stands
     fleet.now += 12 * DAY
     fabric(fleet, 0.0, 4.0, 3.0, 40.0)
-    assert len(told(FabricManagerDetector(), fleet)) == 1
-    assert clears(FabricManagerDetector(), fleet, NODE) == []
+    assert len(told(FabricServiceDetector(), fleet)) == 1
+    assert clears(FabricServiceDetector(), fleet, NODE) == []
     fabric(fleet, 1.0, 4.0, 3.0, 40.0)
-    assert told(FabricManagerDetector(), fleet) == []
-    assert clears(FabricManagerDetector(), fleet, NODE) == [NODE.key]
+    assert told(FabricServiceDetector(), fleet) == []
+    assert clears(FabricServiceDetector(), fleet, NODE) == [NODE.key]
 
 
 def test_gpus_that_join_no_fabric_make_it_certain() -> None:
     fleet = Fleet()
     fabric(fleet, 0.0, 4.0, 1.0, 400.0)
-    (signal,) = told(FabricManagerDetector(), fleet)
+    (signal,) = told(FabricServiceDetector(), fleet)
     assert signal.entity == NODE
     assert signal.score >= 0.8
     assert "100%" in signal.sentence
@@ -310,7 +310,7 @@ def test_one_gpu_apart_is_that_gpus() -> None:
     fabric(fleet, 1.0, 4.0, 3.0, 400.0)
     hold(fleet, [GPU], 400.0, 20.0, gpu_fabric_state=2.0)
     fleet.tell([NODE], at=fleet.now, node_fabric_manager_running=1.0, node_nvswitches=4.0)
-    (signal,) = told(FabricManagerDetector(), fleet)
+    (signal,) = told(FabricServiceDetector(), fleet)
     assert (signal.entity, signal.fault_class) == (GPU, FaultClass.NVLINK)
 
 
@@ -328,7 +328,7 @@ def test_no_fabric_manager_where_none_is_needed(
     fleet = Fleet()
     fabric(fleet, running, switches, state, 400.0)
     fleet.tell([NODE], at=fleet.now, node_imex_running=0.0)
-    assert told(FabricManagerDetector(), fleet) == []
+    assert told(FabricServiceDetector(), fleet) == []
 
 
 @pytest.mark.parametrize("how", ["boot", "silent", "once", "unsupported"])
@@ -347,7 +347,7 @@ def test_a_fabric_manager_that_cannot_be_judged(how: str) -> None:
     if how == "unsupported":
         fleet.tell([NODE], at=fleet.now + 5, node_nvswitches=MissingKind.NOT_SUPPORTED)
         fleet.tell(fleet.all_gpus(), at=fleet.now + 5, gpu_fabric_state=MissingKind.NOT_SUPPORTED)
-    assert told(FabricManagerDetector(), fleet) == []
+    assert told(FabricServiceDetector(), fleet) == []
 
 
 # --- heat and power

@@ -55,7 +55,7 @@ class _Fabric:
     together: AnyArray
 
 
-class FabricManagerDetector:
+class FabricServiceDetector:
     """Signals of nodes without a fabric manager, and of GPUs that have not joined their fabric.
 
     NVSentinel#883 and #889: dead for twenty days, every GPU "healthy". A node without NVSwitches
