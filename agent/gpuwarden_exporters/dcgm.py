@@ -45,12 +45,12 @@ _RULES = MappingProxyType(_by_name())
 _PREFIXES = ("DCGM_", "dcgm_")
 
 
-# dcgm_structs.h: DCGM_INT32_BLANK 0x7ffffff0, DCGM_INT64_BLANK 0x7ffffffffffffff0,
+# dcgm_structs.h: DCGM_INT32_BLANK 0x7ffffff0, DCGMINT64_BLANK 0x7ffffffffffffff0,
 # DCGM_FP64_BLANK 140737488355328.0 (2**47); +1 not found, +2 not supported, +3 not permitted. A
 # float holds the 64-bit ones only as 2**63: which of them it was cannot be told then.
-_BLANKS = (0x7FFFFFF0, 2**47)
-_INT64_BLANK = 0x7FFFFFFFFFFFFFF0
-_BLANK_WIDTH = 16
+BLANKS = (0x7FFFFFF0, 2**47)
+INT64_BLANK = 0x7FFFFFFFFFFFFFF0
+BLANK_WIDTH = 16
 _BLANK_REASONS: tuple[Missing, ...] = (
     Unavailable("dcgm_blank"),
     Unavailable("dcgm_not_found"),
@@ -63,10 +63,10 @@ def blank_reading(value: float) -> Missing | None:
     """What a sentinel of DCGM stands for; None where the number is one."""
     if not isfinite(value):
         return None
-    if value >= _INT64_BLANK:
-        return _blank_of(int(value) - _INT64_BLANK if isinstance(value, int) else 0)
-    for blank in _BLANKS:
-        if blank <= value < blank + _BLANK_WIDTH:
+    if value >= INT64_BLANK:
+        return _blank_of(int(value) - INT64_BLANK if isinstance(value, int) else 0)
+    for blank in BLANKS:
+        if blank <= value < blank + BLANK_WIDTH:
             return _blank_of(int(value - blank))
     return None
 

@@ -5,78 +5,133 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from gpuwarden_models.frames import Frame, FrameTable, NodeEvent
-from gpuwarden_models.names import KEY_COLUMNS, RECORDED
-from gpuwarden_models.recording_events import read_events
-from gpuwarden_models.recording_parquet import (
-    Keys,
-    column,
-    column_names,
-    files_of,
-    key_lists,
-    look_over,
-    read_parquet,
-    usual_step,
-)
+from gpuwarden_models.frames import Frame, NodeEvent
+from gpuwarden_models.recording_events import kernel_logs, read_events
+from gpuwarden_models.recording_grid import Gridder, Moment
+from gpuwarden_models.recording_jobs import JobTimeline
+from gpuwarden_models.recording_nodes import RecordedNodes, expected_gpus
+from gpuwarden_models.recording_openmetrics import OpenMetricsSource, openmetrics_files
+from gpuwarden_models.recording_parquet import ParquetSource, files_of
+from gpuwarden_models.recording_series import Block, Catalogue, Layout, SampleSource, Span
 from gpuwarden_models.recording_tables import (
     FleetRow,
+    JobRow,
     LabelRow,
     RecordingError,
     read_fleet,
+    read_jobs,
     read_labels,
 )
+from gpuwarden_models.recording_times import usual_step
+from gpuwarden_models.recording_xids import RecordedXids
+from gpuwarden_verdict.context import NodePlace
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.registry import metrics_of
-from gpuwarden_wire.schema import Schema, schema_for
 
-__all__ = ["Recording", "RecordingError"]
+__all__ = ["History", "Recording", "RecordingError", "Tables"]
 
-_FRAMES_AT_ONCE = 256
-
-
-class Description(msgspec.Struct, frozen=True):
-    """recording.json; what is absent is taken from the metrics."""
-
-    format: str = "gpuwarden-recording"
-    version: int = 1
-    start: float | None = None
-    end: float | None = None
-    interval_s: float | None = None
-    origin: str = ""
-    seed: int | None = None
+_NUMBERS_AT_ONCE = 4_000_000
+_MOST_FRAMES = 4096
+_FIRST_LOOK_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """Files of one kind of entity, its entities in row order, and the columns that we know."""
+class Tables:
+    """What is known of a fleet beside its metrics; all of it may be missing.
 
-    schema: Schema
-    files: tuple[Path, ...]
-    keys: tuple[str, ...]
-    wire_keys: tuple[str, ...]
-    node_of: NDArray[np.int64]
-    row_of: Mapping[Keys, int]
+    Attributes:
+        fleet: Rows of fleet.csv.
+        jobs: Rows of jobs.csv.
+        labels: Rows of labels.csv.
+        kernel: Folder of kernel logs; need not exist.
+    """
+
+    fleet: tuple[FleetRow, ...] = ()
+    jobs: tuple[JobRow, ...] = ()
+    labels: tuple[LabelRow, ...] = ()
+    kernel: Path = Path("kernel")
 
 
-class Recording:
+class History:
+    """What a fleet showed over some time, as frames. Reading it again gives the same again.
+
+    Attributes:
+        start: Epoch seconds of the first reading.
+        end: Epoch seconds of the last.
+        interval_s: Time between frames.
+        nodes: Names, sorted.
+        kinds: Kinds of entities that any series speaks of.
+        metrics: Metrics that any series gives, by kind.
+        fleet: Rows of fleet.csv.
+        jobs: Rows of jobs.csv.
+        labels: Rows of labels.csv.
+        places: Where nodes stand, by node.
+        gpus_expected: GPUs that nodes should have, by node: as fleet.csv says.
+        kernel_logs: How many kernel logs there are.
+    """
+
+    def __init__(
+        self,
+        source: SampleSource,
+        catalogue: Catalogue,
+        span: Span,
+        tables: Tables,
+        interval_s: float | None,
+    ) -> None:
+        """Take what a survey of the samples has found."""
+        self._source, self._catalogue = source, catalogue
+        self._tables = tables
+        self.start, self.end = span.first, span.last
+        self.fleet, self.jobs, self.labels = tables.fleet, tables.jobs, tables.labels
+        self._layout: Layout = catalogue.layout()
+        self._series = max(span.series, 1)
+        self.interval_s = interval_s or usual_step(
+            source.blocks(span.first, span.first + _FIRST_LOOK_S)
+        )
+        self.nodes: tuple[str, ...] = self._layout.nodes
+        self.kinds: tuple[EntityKind, ...] = tuple(self._layout.kinds)
+        self.metrics: Mapping[EntityKind, tuple[str, ...]] = MappingProxyType(
+            {kind: item.schema.names for kind, item in self._layout.kinds.items()}
+        )
+        self.places: Mapping[str, NodePlace] = MappingProxyType(
+            {row.node: NodePlace(row.rack, row.leaf, row.power, row.mounts) for row in tables.fleet}
+        )
+        self.gpus_expected: Mapping[str, int] = MappingProxyType(expected_gpus(tables.fleet))
+        self.kernel_logs: int = len(kernel_logs(tables.kernel))
+
+    def frames(self) -> Iterator[Frame]:
+        """All readings, one frame an interval, with what happened since the frame before.
+
+        Readings off the common grid belong to the nearest frame. A frame's time is that of its
+        latest reading. Intervals without any reading make no frame.
+
+        Raises:
+            RecordingError: A file broke off in the middle.
+        """
+        teller = _Teller(self._layout, self._catalogue, self._tables, self)
+        for moment in self._moments():
+            yield teller.frame(moment)
+
+    def _moments(self) -> Iterator[Moment]:
+        gridder = Gridder(self._layout, self._catalogue.channels, self.start, self.interval_s)
+        total = round((self.end - self.start) / self.interval_s) + 1
+        step = max(1, min(_NUMBERS_AT_ONCE // self._series, _MOST_FRAMES))
+        for first in range(0, total, step):
+            last = min(first + step, total)
+            blocks = self._source.blocks(*gridder.bounds(first, last))
+            yield from gridder.moments(blocks, first, last)
+
+
+class Recording(History):
     """An opened recording.
 
     Attributes:
         folder: Where it lies.
-        start: Epoch seconds of the first reading.
-        end: Epoch seconds of the last.
-        interval_s: Time between frames.
         origin: "simulated" or what else made it, "" where it does not say.
         seed: Seed of a simulated one, None where it does not say.
-        nodes: Names, sorted.
-        fleet: Rows of fleet.csv.
-        labels: Rows of labels.csv.
     """
 
     def __init__(
@@ -96,139 +151,141 @@ class Recording:
                 f"{folder}: no such folder; make one with `gpuwarden simulate --out {folder}`"
             )
         self.folder = folder
-        files = {kind: files_of(folder, kind) for kind in kinds}
-        if not any(files.values()):
-            raise RecordingError(_no_metrics(folder))
         described = _read_description(folder / "recording.json")
-        self.fleet: tuple[FleetRow, ...] = read_fleet(folder / "fleet.csv")
-        self.labels: tuple[LabelRow, ...] = read_labels(folder / "labels.csv")
         self.origin = described.origin
         self.seed = described.seed
-        seen, stamps = look_over(files)
-        self.start = float(stamps[0]) if described.start is None else described.start
-        self.end = float(stamps[-1]) if described.end is None else described.end
-        self.interval_s = described.interval_s or usual_step(stamps)
-        names = {key[0] for keys in seen.values() for key in keys}
-        self.nodes: tuple[str, ...] = tuple(sorted(names))
-        self._sources = tuple(
-            _source(kind, files[kind], seen[kind], self.nodes) for kind in kinds if files[kind]
+        tables = read_tables(folder)
+        catalogue = Catalogue(tuple(kinds))
+        source = _Files(folder, kinds)
+        span = source.survey(catalogue)
+        if span is None:
+            raise RecordingError(_no_numbers(folder, catalogue))
+        span = Span(
+            span.first if described.start is None else described.start,
+            span.last if described.end is None else described.end,
+            span.series,
+        )
+        super().__init__(source, catalogue, span, tables, described.interval_s)
+
+
+class Description(msgspec.Struct, frozen=True):
+    """recording.json; what is absent is taken from the metrics."""
+
+    format: str = "gpuwarden-recording"
+    version: int = 1
+    start: float | None = None
+    end: float | None = None
+    interval_s: float | None = None
+    origin: str = ""
+    seed: int | None = None
+
+
+class _Files:
+    """Parquet and OpenMetrics files of a recording, as one source."""
+
+    def __init__(self, folder: Path, kinds: Sequence[EntityKind]) -> None:
+        files = {kind: files_of(folder, kind) for kind in kinds}
+        text = openmetrics_files(folder)
+        self._sources: list[SampleSource] = [ParquetSource(files)]
+        if text:
+            self._sources.append(OpenMetricsSource(text))
+        if not text and not any(files.values()):
+            raise RecordingError(_no_metrics(folder))
+
+    def survey(self, catalogue: Catalogue) -> Span | None:
+        """Look over all files."""
+        spans = [span for one in self._sources if (span := one.survey(catalogue)) is not None]
+        if not spans:
+            return None
+        return Span(
+            min(span.first for span in spans),
+            max(span.last for span in spans),
+            sum(span.series for span in spans),
         )
 
-    def frames(self) -> Iterator[Frame]:
-        """All readings, one frame an interval, with the kernel's events since the frame before.
-
-        Readings off the common grid belong to the nearest frame. A frame's time is that of its
-        latest reading. Intervals without any reading make no frame.
-
-        Raises:
-            RecordingError: A file broke off in the middle.
-        """
-        events = iter(read_events(self.folder / "kernel", self.fleet, self.start))
-        waiting = next(events, None)
-        total = round((self.end - self.start) / self.interval_s) + 1
-        for first in range(0, total, _FRAMES_AT_ONCE):
-            for at, tables in self._window(first, min(first + _FRAMES_AT_ONCE, total)):
-                due: list[NodeEvent] = []
-                while waiting is not None and waiting.event.observed_at <= at:
-                    due.append(waiting)
-                    waiting = next(events, None)
-                boots = ("",) * len(self.nodes)
-                yield Frame(at, self.nodes, boots, tables, tuple(due))
-
-    def _window(self, first: int, last: int) -> Iterator[tuple[float, tuple[FrameTable, ...]]]:
-        half = 0.5 * self.interval_s
-        begin = self.start + first * self.interval_s - half
-        until = self.start + last * self.interval_s - half
-        loaded = [_load(source, begin, until, self.interval_s) for source in self._sources]
-        for number in range(last - first):
-            made = [item.table(number) for item in loaded]
-            times = [at for at, table in made if table.reported.any()]
-            if times:
-                yield max(times), tuple(table for _, table in made)
+    def blocks(self, begin: float, until: float) -> list[Block]:
+        """Samples of a stretch of time."""
+        return [block for one in self._sources for block in one.blocks(begin, until)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Loaded:
-    """Readings of one kind in one window, sorted by frame."""
+class _Teller:
+    """Puts to each moment what happened: boots, inventories, kernel lines, XIDs of series."""
 
-    source: _Source
-    at: NDArray[np.float64]
-    row: NDArray[np.int64]
-    values: NDArray[np.float64]
-    bounds: NDArray[np.int64]
-
-    def table(self, number: int) -> tuple[float, FrameTable]:
-        """One frame's table and its latest time (-inf where it has no reading)."""
-        source = self.source
-        part = slice(*np.searchsorted(self.bounds, (number, number + 1)).tolist())
-        rows = self.row[part]
-        values = np.full((len(source.schema.columns), len(source.keys)), np.nan)
-        values[:, rows] = self.values[:, part]
-        reported = np.zeros(len(source.keys), dtype=np.bool_)
-        reported[rows] = True
-        table = FrameTable(
-            source.schema, source.keys, source.wire_keys, source.node_of, values, reported
+    def __init__(
+        self, layout: Layout, catalogue: Catalogue, tables: Tables, history: History
+    ) -> None:
+        self._nodes = RecordedNodes(
+            layout, tables.fleet, catalogue.facts, JobTimeline(tables.jobs), history.interval_s
         )
-        return float(self.at[part].max(initial=-np.inf)), table
+        gpus = layout.kinds.get(EntityKind.GPU)
+        self._xids = RecordedXids(gpus, layout.nodes, catalogue.channels) if gpus else None
+        slots = {
+            (node, facts.pci_bus_id): uuid
+            for (node, uuid), facts in catalogue.facts.items()
+            if facts.pci_bus_id
+        }
+        slots |= {(row.node, row.pci_bus_id): row.gpu_uuid for row in tables.fleet}
+        slots = {place: uuid for place, uuid in slots.items() if place[1]}
+        self._names = layout.nodes
+        self._lines = read_events(tables.kernel, slots, history.start, history.end)
+        self._waiting = next(self._lines, None)
 
-
-def _load(source: _Source, begin: float, until: float, interval_s: float) -> _Loaded:
-    wanted = [("timestamp", ">=", begin), ("timestamp", "<", until)]
-    names = [RECORDED[column.name] for column in source.schema.columns]
-    keys = KEY_COLUMNS[source.schema.entity_kind]
-    at, row, blocks = [np.empty(0)], [np.empty(0, dtype=np.int64)], [np.empty((len(names), 0))]
-    for path in source.files:
-        have = set(column_names(path))
-        columns = ["timestamp", *keys, *(n.column for n in names if n.column in have)]
-        table = read_parquet(path, columns, wanted)
-        at.append(table["timestamp"].to_numpy().astype(np.float64))
-        row.append(_rows_of(table, source))
-        blocks.append(
-            np.stack([column(table, name.column) / name.factor for name in names])
-            if names
-            else np.empty((0, table.num_rows))
+    def frame(self, moment: Moment) -> Frame:
+        """A moment with its events."""
+        told = self._nodes.events(moment.at, moment.tables)
+        for line in self._due(moment.at):
+            told.append(line)
+            if self._xids is not None:
+                self._xids.note(line)
+        if self._xids is not None:
+            gpus = next(table for table in moment.tables if table.kind is EntityKind.GPU)
+            told += self._xids.events(moment.at, moment.xids, gpus.reported)
+        boots = self._nodes.boot_ids
+        place = {node: number for number, node in enumerate(self._names)} if told else {}
+        events = tuple(
+            NodeEvent(
+                one.node_id, boots[place[one.node_id]] if one.node_id in place else "", one.event
+            )
+            for one in told
         )
-    stamps = np.concatenate(at)
-    number = np.floor((stamps - begin) / interval_s).astype(np.int64)
-    order = np.lexsort((stamps, number))
-    values = np.concatenate(blocks, axis=1)[:, order]
-    return _Loaded(source, stamps[order], np.concatenate(row)[order], values, number[order])
+        return Frame(moment.at, self._names, boots, moment.tables, events)
+
+    def _due(self, at: float) -> Iterator[NodeEvent]:
+        while self._waiting is not None and self._waiting.event.observed_at <= at:
+            yield self._waiting
+            self._waiting = next(self._lines, None)
 
 
-def _rows_of(table: pa.Table, source: _Source) -> NDArray[np.int64]:
-    keys = zip(*key_lists(table, source.schema.entity_kind), strict=True)
-    return np.fromiter((source.row_of[key] for key in keys), dtype=np.int64, count=table.num_rows)
+def read_tables(folder: Path) -> Tables:
+    """What a recording says beside its metrics.
 
-
-def _source(
-    kind: EntityKind, files: Sequence[Path], keys: Sequence[Keys], nodes: Sequence[str]
-) -> _Source:
-    have = {name for path in files for name in column_names(path)}
-    known = [m.name for m in metrics_of(kind) if RECORDED[m.name].column in have]
-    node_row = {node: row for row, node in enumerate(nodes)}
-    wire = ["/".join(part for part in key[1:] if part) for key in keys]
-    fleet = (
-        wire if kind is EntityKind.GPU else ["/".join(part for part in key if part) for key in keys]
-    )
-    return _Source(
-        schema=schema_for(kind, known),
-        files=tuple(files),
-        keys=tuple(fleet),
-        wire_keys=tuple(wire),
-        node_of=np.array([node_row[key[0]] for key in keys], dtype=np.int64),
-        row_of={key: row for row, key in enumerate(keys)},
+    Raises:
+        RecordingError: A file cannot be read; names it, the line and the mend.
+    """
+    return Tables(
+        read_fleet(folder / "fleet.csv"),
+        read_jobs(folder / "jobs.csv"),
+        read_labels(folder / "labels.csv"),
+        folder / "kernel",
     )
 
 
 def _no_metrics(folder: Path) -> str:
-    if any((folder / "metrics").glob("*.om*")):
+    return (
+        f"{folder}: neither metrics/gpu*.parquet or node*.parquet nor metrics/*.om in it, so it is"
+        f" not a recording; make one with `gpuwarden simulate --out {folder}`"
+    )
+
+
+def _no_numbers(folder: Path, catalogue: Catalogue) -> str:
+    if catalogue.nameless:
         return (
-            f"{folder / 'metrics'} holds OpenMetrics text only, which this command cannot read:"
-            " write the Parquet form (metrics/gpu*.parquet)"
+            f"{folder / 'metrics'}: series {catalogue.nameless} names no node; give it a label"
+            " node, Hostname or instance"
         )
     return (
-        f"{folder}: no metrics/gpu*.parquet in it, so it is not a recording;"
-        f" make one with `gpuwarden simulate --out {folder}`"
+        f"{folder / 'metrics'}: no rows of any metric that we know; names are those of"
+        " dcgm-exporter and node_exporter, or gpuwarden_ and ours"
     )
 
 
@@ -243,5 +300,9 @@ def _read_description(path: Path) -> Description:
         raise RecordingError(
             f"{path}: format {described.format!r} version {described.version};"
             " this command reads gpuwarden-recording version 1"
+        )
+    if described.interval_s is not None and not described.interval_s > 0:
+        raise RecordingError(
+            f"{path}: interval_s is {described.interval_s}; a positive number, or leave it out"
         )
     return described

@@ -3,70 +3,97 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import merge
 from pathlib import Path
 
 from gpuwarden_kernel_log import KernelEvent, LineContext, scan_lines
 from gpuwarden_models.frames import NodeEvent
-from gpuwarden_models.recording_tables import FleetRow, RecordingError
-from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_models.recording_tables import RecordingError
+from gpuwarden_wire.events import Backlog, Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 
+_NEWS_S = 60.0
+"""Lines from longer before the recording are a kernel's old ring: known when it began."""
 
-def read_events(folder: Path, fleet: Sequence[FleetRow], start: float) -> Iterator[NodeEvent]:
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How the logs of one recording are read: its times, and GPUs by node and PCI address."""
+
+    start: float
+    end: float
+    gpus: Mapping[tuple[str, str], str]
+
+    @property
+    def context(self) -> LineContext:
+        """What lines do not say: the zone, and syslog's the year."""
+        return LineContext(timezone=UTC, year=datetime.fromtimestamp(self.start, UTC).year)
+
+    def moment(self, said: datetime) -> float:
+        """Epoch seconds of a line, the turn of a year seen where the recording has one."""
+        first = datetime.fromtimestamp(self.start, UTC)
+        last = datetime.fromtimestamp(self.end, UTC)
+        turned = last.year > first.year and said.year == first.year
+        if turned and said.astimezone(UTC).month < first.month:
+            said = said.replace(year=last.year)
+        return said.timestamp()
+
+
+def read_events(
+    folder: Path, gpus: Mapping[tuple[str, str], str], start: float, end: float
+) -> Iterator[NodeEvent]:
     """Events of all kernel logs, oldest first; lines without an absolute time are left out.
 
     Args:
         folder: The recording's kernel/ folder; need not exist.
-        fleet: Joins PCI addresses to GPUs.
+        gpus: GPU by node and PCI address.
         start: Epoch seconds of the recording's start: gives syslog lines their year.
+        end: Epoch seconds of its end.
 
     Raises:
         RecordingError: A .gz file is broken.
     """
-    paths = sorted(path for path in folder.glob("*.log*") if path.suffix in (".log", ".gz"))
-    context = LineContext(timezone=UTC, year=datetime.fromtimestamp(start, UTC).year)
-    gpus = {(row.node, row.pci_bus_id): row.gpu_uuid for row in fleet if row.pci_bus_id}
-    logs = [sorted(_read_log(path, gpus, context), key=_time_of) for path in paths]
+    reading = _Reading(start, end, gpus)
+    logs = [sorted(_read_log(path, reading), key=_time_of) for path in kernel_logs(folder)]
     return merge(*logs, key=_time_of)
+
+
+def kernel_logs(folder: Path) -> tuple[Path, ...]:
+    """Logs in a recording's kernel/ folder, which need not exist."""
+    return tuple(sorted(path for path in folder.glob("*.log*") if path.suffix in (".log", ".gz")))
 
 
 def _time_of(event: NodeEvent) -> float:
     return event.event.observed_at
 
 
-def _read_log(
-    path: Path, gpus: Mapping[tuple[str, str], str], context: LineContext
-) -> list[NodeEvent]:
+def _read_log(path: Path, reading: _Reading) -> list[NodeEvent]:
     node = path.name.removesuffix(".gz").removesuffix(".log")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             return [
-                NodeEvent(node, "", _event(path, number, found, found.observed_at, gpus, node))
-                for number, found in scan_lines(lines, context)
+                NodeEvent(node, "", _event(node, number, found, found.observed_at, reading))
+                for number, found in scan_lines(lines, reading.context)
                 if found.observed_at is not None
             ]
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise RecordingError(
             f"{path}: {error}; write it again, or move it out of the recording"
         ) from error
 
 
-def _event(
-    path: Path,
-    number: int,
-    found: KernelEvent,
-    moment: datetime,
-    gpus: Mapping[tuple[str, str], str],
-    node: str,
-) -> Event:
-    gpu = gpus.get((node, found.pci_bus_id or ""), "")
+def _event(node: str, number: int, found: KernelEvent, said: datetime, reading: _Reading) -> Event:
+    gpu = reading.gpus.get((node, found.pci_bus_id or ""), "")
+    moment = reading.moment(said)
+    old = moment < reading.start - _NEWS_S
     return Event(
-        id=f"file:{path.name}:{number}",
+        id=f"file:{node}:{number}",
         kind=EventKind.KERNEL_LOG,
-        observed_at=moment.timestamp(),
+        observed_at=moment,
         entity_kind=EntityKind.GPU if gpu else EntityKind.NODE,
         entity=gpu,
         family=found.family.value,
@@ -78,4 +105,5 @@ def _event(
         severity=found.severity.value,
         device=found.device,
         text=found.text[:1000],
+        backlog=Backlog.FIRST_LOOK if old else Backlog.NONE,
     )

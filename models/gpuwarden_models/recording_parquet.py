@@ -1,68 +1,251 @@
-"""Parquet files of a recording, read with errors that name the file and the mend."""
+"""Parquet files of a recording: one row an entity and moment, one column a metric."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gpuwarden_exporters.node import node_meaning
 from gpuwarden_models.names import KEY_COLUMNS
+from gpuwarden_models.recording_series import (
+    STAND_IN_UUID,
+    Block,
+    Catalogue,
+    Entity,
+    Floats,
+    Rows,
+    Span,
+    gpu_key,
+    name_meaning,
+)
 from gpuwarden_models.recording_tables import RecordingError
+from gpuwarden_models.recording_times import check_times
 from gpuwarden_wire.metrics import EntityKind
 
-Keys: TypeAlias = tuple[str, ...]
+# What a name means is asked with the labels of some entity of the file's kind.
+_STAND_INS: Mapping[EntityKind, Mapping[str, str]] = {
+    EntityKind.GPU: {},
+    EntityKind.NODE: {},
+    EntityKind.NIC: {"device": "mlx5_0", "port": "1"},
+    EntityKind.DISK: {"device": "nvme0n1"},
+    EntityKind.MOUNT: {"export": "server:/export", "mountpoint": "/mount"},
+}
+_SPLIT_LABELS = ("operation", "job", "nvlink", "controller", "xid")
+_OPTIONAL = ("port", "export")
 
 
-def look_over(
-    files: Mapping[EntityKind, Sequence[Path]],
-) -> tuple[dict[EntityKind, list[Keys]], NDArray[np.float64]]:
-    """Entities of each kind in sorted order, and all different timestamps, sorted.
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column that means something: its channels, each with the value that labels alone give."""
 
-    Raises:
-        RecordingError: A file cannot be read, or there is no row at all.
+    name: str
+    channels: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _File:
+    """One file.
+
+    Attributes:
+        path: Where.
+        kind: Kind of entity.
+        columns: Columns that mean something.
+        filters: Whether its times can be compared as they are stored.
+        first: Epoch seconds of its first row.
+        last: Of its last row.
+        rows: Provisional row by kind and entity; of the file's own kind, and of the nodes.
     """
-    seen: dict[EntityKind, list[Keys]] = {}
-    stamps = [np.empty(0)]
-    for kind, paths in files.items():
-        keys: set[Keys] = set()
-        for path in paths:
-            table = read_parquet(path, ["timestamp", *KEY_COLUMNS[kind]], None)
-            keys.update(zip(*key_lists(_distinct(table, kind), kind), strict=True))
-            times = table["timestamp"].to_numpy().astype(np.float64)
-            stamps.append(np.unique(times[np.isfinite(times)]))
-        seen[kind] = sorted(keys)
-    every = np.unique(np.concatenate(stamps))
-    if every.size == 0:
-        raise RecordingError("the metrics have no rows: record for longer than one interval")
-    return seen, every
+
+    path: Path
+    kind: EntityKind
+    columns: tuple[_Column, ...]
+    filters: bool
+    first: float
+    last: float
+    rows: Mapping[tuple[EntityKind, tuple[str, ...]], int]
 
 
-def _distinct(table: pa.Table, kind: EntityKind) -> pa.Table:
-    """The different keys of a table; as strings, since parts may have different dictionaries."""
-    names = list(KEY_COLUMNS[kind])
-    plain = pa.table({name: table[name].cast(pa.string()) for name in names})
-    return plain.group_by(names).aggregate([])
+class ParquetSource:
+    """All Parquet files of a recording."""
+
+    def __init__(self, files: Mapping[EntityKind, Sequence[Path]]) -> None:
+        self._paths = files
+        self._files: list[_File] = []
+        self._catalogue: Catalogue | None = None
+
+    def survey(self, catalogue: Catalogue) -> Span | None:
+        """Look over names, keys and times of every file."""
+        self._catalogue = catalogue
+        for kind, paths in self._paths.items():
+            self._files += (one for path in paths if (one := _survey(path, kind, catalogue)))
+        if not self._files:
+            return None
+        return Span(
+            min(file.first for file in self._files),
+            max(file.last for file in self._files),
+            sum(len(file.rows) * len(file.columns) for file in self._files),
+        )
+
+    def blocks(self, begin: float, until: float) -> list[Block]:
+        """Samples of a stretch of time."""
+        found: list[Block] = []
+        for file in self._files:
+            if file.first < until and file.last >= begin:
+                found += self._read(file, begin, until)
+        return found
+
+    def _read(self, file: _File, begin: float, until: float) -> list[Block]:
+        wanted = [("timestamp", ">=", begin), ("timestamp", "<", until)] if file.filters else None
+        keys = _key_names(file.path, file.kind)
+        names = [column.name for column in file.columns]
+        table = read_parquet(file.path, ["timestamp", *keys, *names], wanted)
+        at = _times(file.path, table)
+        inside = (at >= begin) & (at < until)
+        entity, which = _entities(table, keys)
+        rows = {
+            kind: np.array([file.rows.get((kind, one), -1) for one in entity], dtype=np.int64)
+            for kind in {file.kind, EntityKind.NODE}
+        }
+        found: list[Block] = []
+        for column in file.columns:
+            value = _numbers(file.path, table, column.name)
+            for channel, constant in column.channels:
+                row = rows[self._kind_of(channel)][which]
+                there = inside & ~np.isnan(value) & (row >= 0)
+                kept = value[there] if np.isnan(constant) else np.full(there.sum(), constant)
+                found.append(Block(channel, row[there], at[there], kept))
+        return found
+
+    def _kind_of(self, channel: int) -> EntityKind:
+        assert self._catalogue is not None  # blocks come after the survey
+        return self._catalogue.channels[channel].kind
 
 
-def key_lists(table: pa.Table, kind: EntityKind) -> list[list[str]]:
-    """The key columns of a kind as lists, "" where a key is null."""
-    return [
-        ["" if key is None else str(key) for key in table[name].to_pylist()]
-        for name in KEY_COLUMNS[kind]
-    ]
+def _survey(path: Path, kind: EntityKind, catalogue: Catalogue) -> _File | None:
+    keys = _key_names(path, kind)
+    columns = _known_columns(path, kind, catalogue)
+    table = read_parquet(path, ["timestamp", *keys], None)
+    if table.num_rows == 0:
+        return None
+    at = _times(path, table)
+    check_times(at, lambda row: f"{path}, row {row + 1}")
+    entities, which = _entities(table, keys)
+    of_kinds = {catalogue.channels[number].kind for one in columns for number, _ in one.channels}
+    rows: dict[tuple[EntityKind, tuple[str, ...]], int] = {}
+    for number, entity in enumerate(entities):
+        named = dict(zip(keys, entity, strict=True))
+        for needed in ("node", "gpu_uuid"):
+            if needed in named and not named[needed]:
+                first = int(np.flatnonzero(which == number)[0]) + 1
+                raise RecordingError(
+                    f"{path}, row {first}: names no {needed}; fill it in, or take the row out"
+                )
+        if EntityKind.NODE in of_kinds:
+            rows[(EntityKind.NODE, entity)] = catalogue.row(EntityKind.NODE, (named["node"], ""))
+        if kind is not EntityKind.NODE and (own := _entity(kind, named)) is not None:
+            rows[(kind, entity)] = catalogue.row(kind, own)
+    numeric = pa.types.is_floating(table["timestamp"].type)
+    return _File(path, kind, columns, numeric, float(at.min()), float(at.max()), rows)
 
 
-def column(table: pa.Table, name: str) -> NDArray[np.float64]:
-    """One metric's column, all NaN where this file has none."""
-    if name not in table.column_names:
-        return np.full(table.num_rows, np.nan)
-    values: NDArray[np.float64] = table[name].to_numpy().astype(np.float64)
-    return values
+def _known_columns(path: Path, kind: EntityKind, catalogue: Catalogue) -> tuple[_Column, ...]:
+    found: list[_Column] = []
+    for name in column_names(path):
+        bare, _, suffix = name.partition(":")
+        labels = {**_STAND_INS[kind], "UUID": STAND_IN_UUID}
+        labels |= dict.fromkeys(_SPLIT_LABELS, suffix) if suffix else {}
+        meaning = name_meaning(bare, labels)
+        channels = tuple(
+            (number, np.nan if target is None or target.constant is None else target.constant)
+            for number, target in catalogue.channels_of(meaning, bare)
+            if catalogue.channels[number].kind in (kind, EntityKind.NODE)
+        )
+        if channels:
+            found.append(_Column(name, channels))
+    return tuple(found)
+
+
+def _entity(kind: EntityKind, named: Mapping[str, str]) -> Entity | None:
+    """The entity that key columns name; None for software interfaces and parts of disks."""
+    node, device = named["node"], named.get("device", "")
+    match kind:
+        case EntityKind.GPU:
+            uuid = gpu_key(named["gpu_uuid"])
+            return (node, uuid) if uuid else None
+        case EntityKind.MOUNT:
+            return node, named.get("mountpoint") or named.get("export", "")
+        case EntityKind.DISK:
+            return (node, device) if node_meaning("node_disk_io_now", dict(named)).targets else None
+        case _:
+            port = named.get("port", "")
+            if port:
+                return node, f"{device}/{port}"
+            known = node_meaning("node_network_carrier", dict(named)).targets
+            return (node, device) if known else None
+
+
+def _key_names(path: Path, kind: EntityKind) -> list[str]:
+    have = set(column_names(path))
+    return [name for name in KEY_COLUMNS[kind] if name in have or name not in _OPTIONAL]
+
+
+def _entities(table: pa.Table, keys: Sequence[str]) -> tuple[list[tuple[str, ...]], Rows]:
+    """The different entities of a table, and which of them each row names."""
+    code: Rows = np.zeros(table.num_rows, dtype=np.int64)
+    words: list[list[str]] = []
+    for name in keys:
+        # As strings, since parts may have different dictionaries.
+        plain = pc.fill_null(table[name].cast(pa.string()), "").combine_chunks()
+        encoded = plain.dictionary_encode()
+        words.append([str(word) for word in encoded.dictionary.to_pylist()])
+        code = code * max(len(words[-1]), 1) + encoded.indices.to_numpy().astype(np.int64)
+    different, which = np.unique(code, return_inverse=True)
+    entities: list[tuple[str, ...]] = []
+    for number in different.tolist():
+        entity: list[str] = []
+        for known in reversed(words):
+            number, place = divmod(number, max(len(known), 1))
+            entity.append(known[place])
+        entities.append(tuple(reversed(entity)))
+    return entities, which.reshape(-1).astype(np.int64)
+
+
+def _times(path: Path, table: pa.Table) -> Floats:
+    """Epoch seconds of each row, NaN where it has none."""
+    stamps = table["timestamp"]
+    factor = 1.0
+    try:
+        if pa.types.is_string(stamps.type) or pa.types.is_large_string(stamps.type):
+            plain = pc.cast(pc.utf8_rtrim(stamps, "Z"), pa.timestamp("us"))
+            stamps = pc.assume_timezone(plain, "UTC")
+        if pa.types.is_timestamp(stamps.type):
+            stamps, factor = stamps.cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1e-6
+        seconds: Floats = stamps.cast(pa.float64()).to_numpy().astype(np.float64) * factor
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise RecordingError(
+            f"{path}: column timestamp is of type {stamps.type} ({_first_line(error)});"
+            " write epoch seconds (float64) or ISO 8601 in UTC"
+        ) from error
+    return seconds
+
+
+def _numbers(path: Path, table: pa.Table, name: str) -> NDArray[np.float64]:
+    try:
+        values = table[name].cast(pa.float64()).to_numpy()
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise RecordingError(
+            f"{path}: column {name} is of type {table[name].type}, not numbers"
+            f" ({_first_line(error)}); write float64, NaN where a reading is missing"
+        ) from error
+    numbers: NDArray[np.float64] = values.astype(np.float64)
+    return numbers
 
 
 def column_names(path: Path) -> list[str]:
@@ -104,17 +287,14 @@ def read_parquet(
 
 
 def _broken(path: Path, error: Exception) -> RecordingError:
-    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return RecordingError(
-        f"{path}: not a readable Parquet file ({first_line});"
+        f"{path}: not a readable Parquet file ({_first_line(error)});"
         " write it again, or move it out of the recording"
     )
 
 
-def usual_step(stamps: NDArray[np.float64]) -> float:
-    """The usual time between readings, seconds; 30 where there is one only."""
-    steps = np.diff(stamps)
-    return float(np.median(steps)) if steps.size else 30.0
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def files_of(folder: Path, kind: EntityKind) -> tuple[Path, ...]:

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
+from gpuwarden_kernel_log.pci import canonical_pci
 from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_wire.events import JobKind
 
 
 class RecordingError(Exception):
@@ -18,12 +20,69 @@ class RecordingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """One GPU of fleet.csv."""
+    """One GPU of fleet.csv; "", None and () where it does not say.
+
+    Attributes:
+        node: Its node.
+        gpu_uuid: The GPU.
+        gpu_index: The driver's index.
+        serial: Of the board.
+        pci_bus_id: Lower-case dddd:bb:dd.f.
+        model: NVIDIA's product name.
+        rack: Where the node stands.
+        leaf: Leaf switch of the node.
+        power: Power domain of the node; a column beyond those that every recording may have.
+        mounts: Mount points that the node should have.
+    """
 
     node: str
     gpu_uuid: str
-    pci_bus_id: str
-    model: str
+    gpu_index: int | None = None
+    serial: str = ""
+    pci_bus_id: str = ""
+    model: str = ""
+    rack: str = ""
+    leaf: str = ""
+    power: str = ""
+    mounts: tuple[str, ...] = ()
+
+    @property
+    def slot(self) -> str:
+        """What tells GPUs of a node apart that were there one after the other."""
+        return self.pci_bus_id or (self.gpu_uuid if self.gpu_index is None else f"{self.gpu_index}")
+
+
+_NO_END = ("", "None", "Unknown")  # the latter two as sacct writes it
+
+JOB_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "RUNNING")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One row of jobs.csv.
+
+    Attributes:
+        job_id: As the scheduler numbers it.
+        user: Owner.
+        nodes: Names.
+        start: Epoch seconds.
+        end: Epoch seconds; infinite while it runs.
+        state: One of JOB_STATES.
+        exit_code: As written, "" where it does not say.
+    """
+
+    job_id: str
+    user: str
+    nodes: tuple[str, ...]
+    start: float
+    end: float
+    state: str
+    exit_code: str
+
+    @property
+    def key(self) -> str:
+        """As sweeps name it, "slurm:ID": the states of jobs.csv are Slurm's words."""
+        return f"{JobKind.SLURM}:{self.job_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +112,77 @@ def read_fleet(path: Path) -> tuple[FleetRow, ...]:
     """Rows of fleet.csv, none where there is no such file.
 
     Raises:
-        RecordingError: A column is missing.
+        RecordingError: A column is missing, a row names no GPU or one that another row has too.
     """
-    return tuple(
-        FleetRow(
-            node=row["node"],
-            gpu_uuid=row["gpu_uuid"],
-            pci_bus_id=row.get("pci_bus_id", ""),
-            model=row.get("model", ""),
-        )
-        for _, row in _rows(path, ("node", "gpu_uuid"))
+    found: dict[str, FleetRow] = {}
+    for number, row in _rows(path, ("node", "gpu_uuid")):
+        fleet_row = _fleet_row(row)
+        if not (fleet_row.node and fleet_row.gpu_uuid):
+            raise RecordingError(
+                f"{path}, line {number}: names no node or no gpu_uuid; fill it in, or take it out"
+            )
+        if fleet_row.gpu_uuid in found:
+            raise RecordingError(
+                f"{path}, line {number}: {fleet_row.gpu_uuid} stands in an earlier line too,"
+                f" on {found[fleet_row.gpu_uuid].node}; a GPU has one line"
+            )
+        found[fleet_row.gpu_uuid] = fleet_row
+    return tuple(found.values())
+
+
+def _fleet_row(row: Mapping[str, str]) -> FleetRow:
+    index, pci = row.get("gpu_index", ""), row.get("pci_bus_id", "")
+    return FleetRow(
+        node=row["node"],
+        gpu_uuid=row["gpu_uuid"],
+        gpu_index=int(index) if index.isdecimal() else None,
+        serial=row.get("serial", ""),
+        pci_bus_id=canonical_pci(pci) or pci,
+        model=row.get("model", ""),
+        rack=row.get("rack", ""),
+        leaf=row.get("leaf", ""),
+        power=row.get("power", ""),
+        mounts=_words(row.get("mounts", "")),
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(";") if word.strip())
+
+
+def read_jobs(path: Path) -> tuple[JobRow, ...]:
+    """Rows of jobs.csv, none where there is no such file.
+
+    Raises:
+        RecordingError: A column is missing or a value is none of those allowed.
+    """
+    wanted = ("job_id", "nodes", "start")
+    return tuple(_job(path, number, row) for number, row in _rows(path, wanted))
+
+
+def _job(path: Path, number: int, row: Mapping[str, str]) -> JobRow:
+    try:
+        start = parse_time(row["start"])
+        end = parse_time(row["end"]) if row.get("end", "") not in _NO_END else inf
+        state = row.get("state") or ("RUNNING" if end == inf else "COMPLETED")
+        state = state.split()[0]  # "CANCELLED by 1000", as sacct writes it
+        if end < start:
+            raise ValueError("it ends before it starts")
+        if state not in JOB_STATES:
+            raise ValueError(f"state {state!r}")
+    except (ValueError, IndexError) as error:
+        raise RecordingError(
+            f"{path}, line {number}: {error}; state is one of {', '.join(JOB_STATES)}, times are"
+            " epoch seconds or ISO 8601, end is empty while the job runs"
+        ) from error
+    return JobRow(
+        job_id=row["job_id"],
+        user=row.get("user", ""),
+        nodes=_words(row["nodes"]),
+        start=start,
+        end=end,
+        state=state,
+        exit_code=row.get("exit_code", ""),
     )
 
 
@@ -116,13 +236,20 @@ def parse_time(text: str) -> float:
 def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, Mapping[str, str]]]:
     if not path.exists():
         return
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = set(wanted) - set(reader.fieldnames or ())
-        if missing:
-            raise RecordingError(
-                f"{path}: no column {', '.join(sorted(missing))}; it has"
-                f" {', '.join(reader.fieldnames or ('none',))}"
-            )
-        for row in reader:
-            yield reader.line_num, {key: value or "" for key, value in row.items() if key}
+    number = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = set(wanted) - set(reader.fieldnames or ())
+            if missing:
+                raise RecordingError(
+                    f"{path}: no column {', '.join(sorted(missing))}; it has"
+                    f" {', '.join(reader.fieldnames or ('none',))}"
+                )
+            for row in reader:
+                number = reader.line_num
+                yield number, {key: (value or "").strip() for key, value in row.items() if key}
+    except (csv.Error, UnicodeDecodeError, OSError) as error:
+        raise RecordingError(
+            f"{path}, after line {number}: {error}; write it as CSV in UTF-8"
+        ) from error

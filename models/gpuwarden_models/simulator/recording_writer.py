@@ -7,30 +7,31 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gpuwarden_models.frames import Frame, FrameTable, NodeEvent
-from gpuwarden_models.names import KEY_COLUMNS, RECORDED
+from gpuwarden_models.names import RECORDED, XID_GAUGE, RecordedName
+from gpuwarden_models.simulator.metrics_writers import Form, Stretch, make_writers
 from gpuwarden_models.simulator.simulation import JobView, Simulation
 from gpuwarden_models.simulator.story import Label
+from gpuwarden_models.simulator.topology import EXPORTS
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
 
-_ROWS_PER_PART = 250_000
-
-_Block: TypeAlias = dict[str, pa.Array]
+_XID = RecordedName("", XID_GAUGE)
 
 
 class RecordingWriter:
     """Takes frames one by one; `close` writes the small files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, form: Form = Form.PARQUET) -> None:
         """Start a recording in a new or empty folder.
+
+        Args:
+            folder: Where.
+            form: Of the metrics.
 
         Raises:
             FileExistsError: The folder has files in it already.
@@ -40,23 +41,27 @@ class RecordingWriter:
         self._folder = folder
         (folder / "metrics").mkdir(parents=True, exist_ok=True)
         (folder / "kernel").mkdir(exist_ok=True)
-        self._blocks: dict[EntityKind, list[_Block]] = {}
-        self._rows: dict[EntityKind, int] = {}
-        self._parts: dict[EntityKind, int] = {}
+        self._writers = make_writers(folder / "metrics", form)
         self._lines: dict[str, list[str]] = {}
+        self._xids: dict[str, float] = {}
+        self._coming: list[tuple[float, str, int]] = []
         self.events = 0
 
     def add(self, frame: Frame) -> None:
         """Add one frame; rows not reported, and lost GPUs, are left out, as an exporter would."""
-        for table in frame.tables:
-            self._add_table(frame, table)
         for event in frame.events:
             self._add_event(event)
+        # The gauge of the last XID cannot show what comes after the scrape.
+        for _, gpu, xid in sorted(one for one in self._coming if one[0] <= frame.at):
+            self._xids[gpu] = float(xid)
+        self._coming = [one for one in self._coming if one[0] > frame.at]
+        for table in frame.tables:
+            self._add_table(frame, table)
 
     def close(self, simulation: Simulation) -> None:
         """Write what is left: metrics, kernel logs, fleet, jobs, labels."""
-        for kind in tuple(self._blocks):
-            self._flush(kind)
+        for writer in self._writers:
+            writer.close()
         for node, lines in self._lines.items():
             path = self._folder / "kernel" / f"{node}.log"
             path.write_text("".join(lines), encoding="utf-8")
@@ -69,34 +74,28 @@ class RecordingWriter:
         rows = np.flatnonzero(table.reported & ~_lost(table))
         if rows.size == 0:
             return
-        block: _Block = {"timestamp": pa.array(np.full(rows.size, frame.at))}
-        block.update(_key_columns(frame, table, rows))
-        for column, values in zip(table.schema.columns, table.values, strict=True):
-            name = RECORDED[column.name]
-            block[name.column] = pa.array(values[rows] * name.factor)
-        self._blocks.setdefault(table.kind, []).append(block)
-        self._rows[table.kind] = self._rows.get(table.kind, 0) + rows.size
-        if self._rows[table.kind] >= _ROWS_PER_PART:
-            self._flush(table.kind)
-
-    def _flush(self, kind: EntityKind) -> None:
-        blocks = self._blocks.pop(kind, [])
-        if not blocks:
-            return
-        part = self._parts.get(kind, 0)
-        table = pa.concat_tables(pa.table(block) for block in blocks)
-        path = self._folder / "metrics" / f"{kind}-{part:03d}.parquet"
-        pq.write_table(table, path, compression="zstd", row_group_size=_ROWS_PER_PART // 4)
-        self._parts[kind], self._rows[kind] = part + 1, 0
+        names = [RECORDED[column.name] for column in table.schema.columns]
+        factors = np.array([name.factor for name in names])
+        values = table.values[:, rows] / factors[:, None]
+        if table.kind is EntityKind.GPU:
+            names.append(_XID)
+            xids = [self._xids.get(table.keys[row], 0.0) for row in rows.tolist()]
+            values = np.vstack([values, xids])
+        stretch = Stretch(table.kind, frame.at, _entities(frame, table, rows), names, values)
+        for writer in self._writers:
+            writer.add(stretch)
 
     def _add_event(self, event: NodeEvent) -> None:
         self.events += 1
-        if event.event.kind is not EventKind.KERNEL_LOG:
+        told = event.event
+        if told.kind is not EventKind.KERNEL_LOG:
             return
+        if told.xid is not None and told.entity_kind is EntityKind.GPU:
+            self._coming.append((told.observed_at, told.entity, told.xid))
         # kern  :warn  : 2025-01-21T04:41:44,287197+00:00 NVRM: Xid … (dmesg --time-format iso)
-        moment = datetime.fromtimestamp(event.event.observed_at, UTC)
+        moment = datetime.fromtimestamp(told.observed_at, UTC)
         stamp = moment.isoformat(timespec="microseconds").replace(".", ",")
-        self._lines.setdefault(event.node_id, []).append(f"{stamp} {event.event.text}\n")
+        self._lines.setdefault(event.node_id, []).append(f"{stamp} {told.text}\n")
 
     def _write_description(self, simulation: Simulation) -> None:
         setting = simulation.setting
@@ -113,25 +112,21 @@ class RecordingWriter:
         (self._folder / "recording.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def _key_columns(frame: Frame, table: FrameTable, rows: NDArray[np.int64]) -> _Block:
+def _entities(
+    frame: Frame, table: FrameTable, rows: NDArray[np.int64]
+) -> tuple[tuple[str, ...], ...]:
+    """Values of the columns that name the entities, one tuple a row."""
     nodes = [frame.nodes[node] for node in table.node_of[rows].tolist()]
-    keys = [table.keys[row] for row in rows]
-    parts: tuple[Sequence[str], ...]
+    keys = [table.wire_keys[row] for row in rows.tolist()]
     match table.kind:
-        case EntityKind.GPU:
-            parts = (nodes, keys)
         case EntityKind.NODE:
-            parts = (nodes,)
-        case EntityKind.NIC | EntityKind.DISK:
-            parts = tuple(zip(*(key.split("/") for key in keys), strict=True))
-        case EntityKind.MOUNT:  # "node//mnt/point"
-            parts = (nodes, [key.partition("/")[2] for key in keys])
-        case EntityKind.PLACE:
-            raise ValueError("a place has no series")
-    names = KEY_COLUMNS[table.kind]
-    return {
-        name: pa.array(part).dictionary_encode() for name, part in zip(names, parts, strict=True)
-    }
+            return tuple((node,) for node in nodes)
+        case EntityKind.NIC:
+            return tuple((node, *key.split("/")) for node, key in zip(nodes, keys, strict=True))
+        case EntityKind.MOUNT:
+            return tuple((n, EXPORTS[key], key) for n, key in zip(nodes, keys, strict=True))
+        case _:
+            return tuple(zip(nodes, keys, strict=True))
 
 
 def _write_fleet(path: Path, simulation: Simulation) -> None:
@@ -149,7 +144,7 @@ def _write_fleet(path: Path, simulation: Simulation) -> None:
                 simulation.setting.parameters.gpu.model,
                 topology.racks[gpu.node],
                 topology.leaves[gpu.node],
-                "",
+                ";".join(EXPORTS),
             )
             for gpu in topology.gpus
         ),

@@ -16,6 +16,8 @@ _BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
 _NODES_PER_RACK = 4
 _RACKS_PER_LEAF = 4
 DISKS = ("nvme0n1", "nvme1n1")
+EXPORTS: Mapping[str, str] = MappingProxyType({"/checkpoints": "nfs-01:/export/checkpoints"})
+"""Export of each NFS mount point; every node has them all."""
 
 
 @dataclass(frozen=True, slots=True)
