@@ -16,6 +16,7 @@ from gpuwarden_exporters.node import node_meaning
 from gpuwarden_models.names import KEY_COLUMNS
 from gpuwarden_models.recording_series import (
     STAND_IN_UUID,
+    STAND_INS,
     Block,
     Catalogue,
     Entity,
@@ -29,14 +30,6 @@ from gpuwarden_models.recording_tables import RecordingError
 from gpuwarden_models.recording_times import check_times
 from gpuwarden_wire.metrics import EntityKind
 
-# What a name means is asked with the labels of some entity of the file's kind.
-_STAND_INS: Mapping[EntityKind, Mapping[str, str]] = {
-    EntityKind.GPU: {},
-    EntityKind.NODE: {},
-    EntityKind.NIC: {"device": "mlx5_0", "port": "1"},
-    EntityKind.DISK: {"device": "nvme0n1"},
-    EntityKind.MOUNT: {"export": "server:/export", "mountpoint": "/mount"},
-}
 _SPLIT_LABELS = ("operation", "job", "nvlink", "controller", "xid")
 _OPTIONAL = ("port", "export")
 
@@ -159,7 +152,7 @@ def _known_columns(path: Path, kind: EntityKind, catalogue: Catalogue) -> tuple[
     found: list[_Column] = []
     for name in column_names(path):
         bare, _, suffix = name.partition(":")
-        labels = {**_STAND_INS[kind], "UUID": STAND_IN_UUID}
+        labels = {**STAND_INS[kind], "UUID": STAND_IN_UUID, "job": ""}
         labels |= dict.fromkeys(_SPLIT_LABELS, suffix) if suffix else {}
         meaning = name_meaning(bare, labels)
         channels = tuple(

@@ -33,6 +33,17 @@ Entity: TypeAlias = tuple[str, str]
 STAND_IN_UUID = "GPU-00000000-0000-0000-0000-000000000000"
 """Where only the meaning of a name is wanted, whichever GPU it speaks of."""
 
+# What a name means is asked with the labels of some entity of a kind.
+STAND_INS: Mapping[EntityKind, Mapping[str, str]] = MappingProxyType(
+    {
+        EntityKind.GPU: {},
+        EntityKind.NODE: {"job": "dcgm"},
+        EntityKind.NIC: {"device": "mlx5_0", "port": "1"},
+        EntityKind.DISK: {"device": "nvme0n1"},
+        EntityKind.MOUNT: {"export": "server:/export", "mountpoint": "/mount"},
+    }
+)
+
 _PORT = re.compile(r":\d+$")
 _GPU_LABELS = ("UUID", "uuid", "gpu_uuid")
 _OF_INSTANCE = 10  # as an agent ranks what a MIG row says of its GPU: after the GPU's own
@@ -310,6 +321,12 @@ def name_meaning(name: str, labels: dict[str, str]) -> Meaning:
         of_gpus = "dcgm" in labels.get("job", "")
         return Meaning((Target(EntityKind.NODE, "", _POLL),)) if of_gpus else NOTHING
     return meaning_of(name, labels)
+
+
+def may_tell(name: str) -> bool:
+    """Whether series of this name mean anything to us, with labels of the right kind."""
+    stand_ins = ({**labels, "UUID": STAND_IN_UUID} for labels in STAND_INS.values())
+    return any(name_meaning(name, labels).tells for labels in stand_ins)
 
 
 def _own_meaning(name: str, labels: Mapping[str, str]) -> Meaning:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuwarden_models.simulator.metrics_writers import Form
 from gpuwarden_models.simulator.recording_writer import RecordingWriter
 from gpuwarden_models.simulator.schedule import random_story
 from gpuwarden_models.simulator.simulation import Setting, Simulation
@@ -40,9 +41,15 @@ class SimulationReport:
 
 
 def simulate(
-    out: Path, nodes: int, gpus_per_node: int, hours: float, seed: int, interval_s: float
+    out: Path,
+    nodes: int,
+    gpus_per_node: int,
+    hours: float,
+    seed: int,
+    interval_s: float,
+    form: str = Form.PARQUET,
 ) -> SimulationReport:
-    """Simulate a fleet with random faults and write the Parquet form of a recording.
+    """Simulate a fleet with random faults and write a recording.
 
     Args:
         out: New or empty folder.
@@ -51,9 +58,11 @@ def simulate(
         hours: Length.
         seed: Equal arguments give equal recordings.
         interval_s: Time between readings.
+        form: Of the metrics: parquet, openmetrics or both.
 
     Raises:
-        ValueError: A number is out of range; the message says which and what to use.
+        ValueError: A number is out of range, or there is no such form; the message says which and
+            what to use.
         FileExistsError: `out` has files in it already.
     """
     if hours <= 0:
@@ -61,7 +70,7 @@ def simulate(
     story = random_story(build_topology(nodes, gpus_per_node, seed), hours, seed)
     setting = Setting(nodes, gpus_per_node, seed, interval_s)
     simulation = Simulation(setting, story)
-    writer = RecordingWriter(out)
+    writer = RecordingWriter(out, form_of(form))
     frames = max(round(hours * 3600.0 / interval_s), 1)
     for frame in simulation.frames(frames):
         writer.add(frame)
@@ -75,6 +84,17 @@ def simulate(
         faults=dict(Counter(fault.name.value for fault in story)),
         seed=seed,
     )
+
+
+def form_of(text: str) -> Form:
+    """A form by its name.
+
+    Raises:
+        ValueError: There is none such.
+    """
+    if text not in tuple(Form):
+        raise ValueError(f"form is {text!r}: use {', '.join(Form)}")
+    return Form(text)
 
 
 def live_fleet(

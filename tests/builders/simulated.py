@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from gpuwarden_models.simulator.metrics_writers import Form
 from gpuwarden_models.simulator.recording_writer import RecordingWriter
 from gpuwarden_models.simulator.schedule import DENSE, random_story
 from gpuwarden_models.simulator.simulation import Setting, Simulation
@@ -30,11 +31,15 @@ def shipped_model() -> FusionModel:
 
 
 def record(
-    folder: Path, setting: Setting, frames: int, faults: Iterable[ScriptedFault] = ()
+    folder: Path,
+    setting: Setting,
+    frames: int,
+    faults: Iterable[ScriptedFault] = (),
+    form: Form = Form.PARQUET,
 ) -> Simulation:
     """Write a recording of `frames` frames; returns the simulation at its end."""
     simulation = Simulation(setting, faults)
-    writer = RecordingWriter(folder)
+    writer = RecordingWriter(folder, form)
     for frame in simulation.frames(frames):
         writer.add(frame)
     writer.close(simulation)

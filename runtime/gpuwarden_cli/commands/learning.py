@@ -43,6 +43,9 @@ def simulate(
         float | None,
         typer.Option(help="Seconds between readings; 30 for a recording, 5 with --live."),
     ] = None,
+    form: Annotated[
+        str, typer.Option(help="Of the recording's metrics: parquet, openmetrics or both.")
+    ] = "parquet",
     as_json: AsJson = False,
 ) -> None:
     """Simulate a fleet with random faults: a recording for `gpuwarden train`, or a live fleet."""
@@ -55,7 +58,7 @@ def simulate(
         return
     run = load("gpuwarden_models.simulate", "simulate", "train")
     try:
-        report = run(out, nodes, gpus_per_node, hours, seed, interval_s or 30.0)
+        report = run(out, nodes, gpus_per_node, hours, seed, interval_s or 30.0, form)
     except (ValueError, OSError) as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     if as_json:
