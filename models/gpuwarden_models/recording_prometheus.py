@@ -20,6 +20,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from gpuwarden_models.names import KEY_COLUMNS
 from gpuwarden_models.recording import History, Tables
 from gpuwarden_models.recording_series import Block, Catalogue, Slot, Span, may_tell
 from gpuwarden_models.recording_tables import RecordingError, read_fleet, read_jobs
@@ -68,7 +69,7 @@ def read_prometheus(
     end: float,
     tables: Tables,
     *,
-    kinds: Sequence[EntityKind] = tuple(EntityKind),
+    kinds: Sequence[EntityKind] = tuple(KEY_COLUMNS),
     interval_s: float | None = None,
 ) -> History:
     """What a Prometheus, or another that has its query API, kept of a fleet.
