@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwarden_models.names import KEY_COLUMNS
 from gpuwarden_models.recording import Recording, RecordingError, read_tables
 from gpuwarden_models.recording_prometheus import read_prometheus, tables_beside
 from gpuwarden_models.simulator.metrics_writers import Form
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
-from gpuwarden_wire.metrics import EntityKind
 from tests.builders.recordings import (
     PROMETHEUS,
     PROMTOOL,
@@ -22,7 +22,7 @@ from tests.builders.recordings import (
 from tests.builders.simulated import record
 
 pytestmark = pytest.mark.serial
-ALL_KINDS = tuple(EntityKind)
+ALL_KINDS = tuple(KEY_COLUMNS)
 SETTING = Setting(3, 2, seed=9, interval_s=15.0)
 FRAMES = 40
 
