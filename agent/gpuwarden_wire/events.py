@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     DRIVER_RESPONDS = "driver_responds"
     CHECK_PASSED = "check_passed"  # evidence of recovery for one entity
     CHECK_FAILED = "check_failed"
+    JOB_ENDED = "job_ended"  # a job that ran on the node; told by a scheduler, not by agents
 
 
 class Backlog(StrEnum):

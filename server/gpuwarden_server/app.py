@@ -237,6 +237,8 @@ def _retention(base: Foundation) -> Retention:
         Kept.DECISIONS: settings.retention_incidents_days,
         Kept.STATE_MOVES: settings.retention_incidents_days,
         Kept.AUDIT: settings.retention_audit_days,
+        Kept.JOB_RUNS: settings.retention_incidents_days,
+        Kept.JOB_ENDS: settings.retention_incidents_days,
     }
     return Retention(base.store.state, days, base.clock, base.meters.registry)
 

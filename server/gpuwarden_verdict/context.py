@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.job_ends import JobEnd
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.origin import origin_proven
 from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
@@ -123,6 +124,7 @@ class FleetContext:
         jobs: Job by gpu_uuid, as "KIND:ID" ("slurm:4711"); a GPU without one has no job that is
             known.
         places: Where nodes stand, by node id.
+        job_ends: Ends of jobs within the last day, by node id, of nodes where one went badly.
         memory: What detectors remember from sweep to sweep.
         tuning: What the policy says of detectors.
     """
@@ -138,6 +140,7 @@ class FleetContext:
     boot_ids: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, NodePlace] = field(default_factory=dict)
+    job_ends: Mapping[str, tuple[JobEnd, ...]] = field(default_factory=dict)
     memory: SweepMemory = field(default_factory=SweepMemory)
     tuning: Tuning = NO_TUNING
 

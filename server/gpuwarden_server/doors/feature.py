@@ -14,6 +14,7 @@ from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.health import HealthBoard
 from gpuwarden_server.core.meters import Meters
 from gpuwarden_server.doors.endpoints import RemoteWriteHandler
+from gpuwarden_server.doors.job_ends import JobEndDoor, JobEndParts
 from gpuwarden_server.doors.meters import DoorMeters
 from gpuwarden_server.doors.remote_write import DoorParts, RemoteWriteDoor
 from gpuwarden_server.doors.routes import OutsideParts, outside_router
@@ -96,6 +97,16 @@ class Doors:
                 meters=meters,
                 node_labels=settings.node_label_names,
                 future_tolerance_s=settings.future_tolerance_s,
+                job_ends=JobEndDoor(
+                    JobEndParts(
+                        state=base.store.state,
+                        service=service,
+                        directory=base.directory,
+                        facts=facts,
+                        clock=base.clock,
+                        future_tolerance_s=settings.future_tolerance_s,
+                    )
+                ),
             )
         )
         self._door = RemoteWriteDoor(

@@ -12,6 +12,7 @@ from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.access.principals import Principal, Role
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.doors.job_ends import JobEndDoor
 from gpuwarden_server.doors.meters import DoorMeters
 from gpuwarden_server.doors.naming import gpu_of, node_of, slot_of
 from gpuwarden_server.doors.outside import (
@@ -30,6 +31,7 @@ from gpuwarden_server.doors.schemas import (
     EventsBody,
     ItemsView,
     ItemView,
+    JobEndBody,
 )
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.service import IngestService
@@ -37,6 +39,9 @@ from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.entities import Contact
 
 _MAY_END_REPAIRS = frozenset({Role.OPERATOR, Role.ADMIN})
+
+
+_Said = Saying | JobEndBody | ProblemError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class OutsideParts:
         meters: Figures.
         node_labels: Labels that name a node, in this order.
         future_tolerance_s: How far times may be ahead of the server's clock.
+        job_ends: Takes ends of jobs.
     """
 
     service: IngestService
@@ -60,6 +66,7 @@ class OutsideParts:
     meters: DoorMeters
     node_labels: tuple[str, ...]
     future_tolerance_s: float
+    job_ends: JobEndDoor
 
 
 def outside_router(parts: OutsideParts) -> APIRouter:
@@ -72,32 +79,34 @@ def outside_router(parts: OutsideParts) -> APIRouter:
         sayings = [_said_by_alert(alert, parts.node_labels, now) for alert in body.alerts]
         return await _take("alertmanager", parts, sayings, caller)
 
-    @router.post("/events", summary="Take events: results of checks and what others have seen")
+    @router.post("/events", summary="Take events: what checks and others have seen, ends of jobs")
     async def take_events(body: EventsBody, caller: Caller) -> ItemsView:
         now = parts.clock.now()
-        sayings = [_said_by_event(event, now) for event in body.events]
-        return await _take("events", parts, sayings, caller)
+        said = [
+            one if isinstance(one, JobEndBody) else _said_by_event(one, now) for one in body.events
+        ]
+        return await _take("events", parts, said, caller)
 
     return router
 
 
 async def _take(
-    door: str, parts: OutsideParts, sayings: Iterable[Saying | ProblemError], caller: Principal
+    door: str, parts: OutsideParts, said: Iterable[_Said], caller: Principal
 ) -> ItemsView:
     items = []
-    for index, saying in enumerate(sayings):
-        item = await _take_one(index, saying, parts, caller)
+    for index, one in enumerate(said):
+        item = await _take_one(index, one, parts, caller)
         parts.meters.items.labels(door, item.outcome).inc()
         items.append(item)
     return ItemsView.of(items)
 
 
-async def _take_one(
-    index: int, saying: Saying | ProblemError, parts: OutsideParts, caller: Principal
-) -> ItemView:
+async def _take_one(index: int, saying: _Said, parts: OutsideParts, caller: Principal) -> ItemView:
     try:
         if isinstance(saying, ProblemError):
             raise saying
+        if isinstance(saying, JobEndBody):
+            return await parts.job_ends.take(index, saying, caller)
         named = parts.service.present_name(saying.about.node_id)
         about = find(replace(saying.about, node_id=named), parts.directory)
         _check(saying, about, parts, caller)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+)
 
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.doors.outside import Condition
@@ -80,12 +88,49 @@ class EventBody(BaseModel):
     )
 
 
-class EventsBody(BaseModel):
-    """One event or many."""
+class JobEndBody(BaseModel):
+    """How a job ended."""
 
     model_config = ConfigDict(extra="forbid")
 
-    events: list[EventBody] = Field(min_length=1, max_length=MAX_ITEMS)
+    job: Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^\S+$")] = Field(
+        description="KIND:ID with KIND slurm, kubernetes or torchrun; an id alone where a job of "
+        "that id was seen to run",
+        examples=["slurm:4711"],
+    )
+    state: Annotated[str, StringConstraints(min_length=1, max_length=40)] = Field(
+        description="in the words of Slurm or Kubernetes", examples=["FAILED"]
+    )
+    exit_code: int | None = Field(default=None, ge=-255, le=65_535)
+    user: _Name = Field(default="", description="whose it was: bad ends of several users weigh")
+    nodes: list[Annotated[str, StringConstraints(pattern=NODE_ID_PATTERN)]] = Field(
+        default_factory=list,
+        max_length=10_000,
+        description="where it ran; none: where the inventories saw it",
+    )
+    ended_at: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="epoch seconds; none: now"
+    )
+
+
+def _kind_of_item(item: Any) -> str:
+    is_job = "job" in item if isinstance(item, dict) else isinstance(item, JobEndBody)
+    return "job_end" if is_job else "event"
+
+
+EventItem = Annotated[
+    Annotated[EventBody, Tag("event")] | Annotated[JobEndBody, Tag("job_end")],
+    Discriminator(_kind_of_item),
+]
+"""What has a `job` is the end of one."""
+
+
+class EventsBody(BaseModel):
+    """One event or many, ends of jobs among them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    events: list[EventItem] = Field(min_length=1, max_length=MAX_ITEMS)
 
 
 class ItemView(BaseModel):

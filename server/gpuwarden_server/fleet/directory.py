@@ -6,6 +6,8 @@ import structlog
 from sqlalchemy import Connection
 
 from gpuwarden_server.fleet import repository
+from gpuwarden_server.jobs.domain import runs_of
+from gpuwarden_server.jobs.repository import save_runs
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.directory import Directory, Draft
 
@@ -36,6 +38,10 @@ class FleetDraft(Draft):
         if self.node is not self.before:
             repository.save_node(connection, self.node, self.at)
         repository.save_gpus(connection, self.gpus.values(), self.at)
+        before, after = self.gpus_here()
+        runs = runs_of((gpu.gpu_uuid, gpu.jobs) for gpu in after)
+        if runs != runs_of((gpu.gpu_uuid, gpu.jobs) for gpu in before):
+            save_runs(connection, self.node.node_id, runs, self.at)
 
     def note_claimed_twice(self, gpu_uuids: list[str]) -> None:
         """Say so once."""

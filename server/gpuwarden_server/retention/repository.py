@@ -19,6 +19,7 @@ from gpuwarden_server.judging.repository import (
     read_position,
 )
 from gpuwarden_server.store.tables_fleet import audit, events
+from gpuwarden_server.store.tables_jobs import job_ends, job_runs
 from gpuwarden_server.store.tables_judging import (
     decision_moves,
     decisions,
@@ -43,6 +44,8 @@ class Kept(StrEnum):
     DECISIONS = "decisions"
     STATE_MOVES = "entity_state_moves"
     AUDIT = "audit"
+    JOB_RUNS = "job_runs"
+    JOB_ENDS = "job_ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,10 @@ def find_old(connection: Connection, what: Kept, before: float, after: int, limi
             statement = _old_state_moves(before)
         case Kept.AUDIT:
             statement = select(audit.c.id).where(audit.c.at < before)
+        case Kept.JOB_RUNS:
+            statement = select(job_runs.c.id).where(job_runs.c.until < before)
+        case Kept.JOB_ENDS:
+            statement = select(job_ends.c.id).where(job_ends.c.ended_at < before)
         case _:
             assert_never(what)
     keys = list(connection.scalars(statement.limit(limit)))
@@ -105,6 +112,10 @@ def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None
             connection.execute(delete(entity_state_moves).where(rows))
         case Kept.AUDIT:
             connection.execute(delete(audit).where(audit.c.id.in_(keys)))
+        case Kept.JOB_RUNS:
+            connection.execute(delete(job_runs).where(job_runs.c.id.in_(keys)))
+        case Kept.JOB_ENDS:
+            connection.execute(delete(job_ends).where(job_ends.c.id.in_(keys)))
         case _:
             assert_never(what)
 

@@ -19,6 +19,7 @@ from gpuwarden_verdict.detectors.ecc_corrected import EccCorrectedDetector
 from gpuwarden_verdict.detectors.ecc_uncorrected import EccUncorrectedDetector
 from gpuwarden_verdict.detectors.fabric_service import FabricServiceDetector
 from gpuwarden_verdict.detectors.fabric_states import FABRIC_STATES
+from gpuwarden_verdict.detectors.failed_jobs import FailedJobsDetector
 from gpuwarden_verdict.detectors.gpu_answers import detect_answers
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
 from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
@@ -119,6 +120,7 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     HungKernelDetector(),
     PROBE_SLOW,
     POLL_SLOW,
+    FailedJobsDetector(),
 )
 
 DETECTOR_NAMES = frozenset(

@@ -258,6 +258,12 @@ class Draft:
         """Make the draft the truth, after its commit."""
         self._directory.take_over(self)
 
+    def gpus_here(self) -> tuple[list[GpuRecord], list[GpuRecord]]:
+        """GPUs of the node before the draft, and with what it changes."""
+        before = self._directory.gpus_of(self.node.node_id)
+        after = [gpu for gpu in self._known().values() if gpu.node_id == self.node.node_id]
+        return before, after
+
     def note_claimed_twice(self, gpu_uuids: list[str]) -> None:
         """GPUs that another node keeps are named by this one too, for the first time."""
 

@@ -1,0 +1,1 @@
+"""Training jobs: where they ran, and how they ended."""
