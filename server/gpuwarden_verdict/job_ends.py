@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from gpuwarden_wire.events import Event, EventKind
+
 WINDOW_S = 86_400.0
 """Ends count for so long."""
 LEAST_JOBS = 3
@@ -107,6 +109,22 @@ class EndTally:
         return several and self.score >= 2 * SCORE_A_JOB
 
 
+def told_end(event: Event) -> JobEnd | None:
+    """What a JOB_ENDED event says; None for any other, and for one that names no job."""
+    said = event.attributes
+    job, code, nodes = said.get("job"), said.get("exit_code"), said.get("nodes")
+    if event.kind is not EventKind.JOB_ENDED or not isinstance(job, str):
+        return None
+    return JobEnd(
+        job,
+        str(said.get("state", "")).upper(),
+        code if isinstance(code, int) else None,
+        str(said.get("user", "")),
+        event.observed_at,
+        nodes if isinstance(nodes, int) and nodes > 0 else 1,
+    )
+
+
 def tally_of(ends: Iterable[JobEnd], now: float) -> EndTally:
     """What ends on one node amount to at `now` (epoch seconds).
 
@@ -142,6 +160,12 @@ class EndBook:
         if end not in ends:
             ends.append(end)
             del ends[:-_KEPT]
+            self._changed = True
+
+    def rename(self, old: str, new: str) -> None:
+        """A node is called `new` from now on."""
+        if old in self._ends:
+            self._ends[new] = self._ends.pop(old)
             self._changed = True
 
     def shown(self, now: float) -> Mapping[str, tuple[JobEnd, ...]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwarden_wire.events import Backlog
+from gpuwarden_wire.events import Backlog, GpuJob, JobKind
 from tests.builders.feed import exclusions_of, get, quick_settings, xid_event
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
 from tests.builders.stores import query
@@ -21,6 +21,8 @@ TIMES = {
     "decision_moves": ("at",),
     "entity_state_moves": ("at",),
     "audit": ("at",),
+    "job_runs": ("since", "until"),
+    "job_ends": ("ended_at",),
 }
 LONG_AGO_S = 12_000 * 86_400
 
@@ -28,7 +30,14 @@ LONG_AGO_S = 12_000 * 86_400
 def make_past(server: Running) -> None:
     """An exclusion in force, one that was revoked, and a fault that is history."""
     node = Feeder(server, server.mint("agent", "n1"), "n1")
-    node.introduce([make_gpu(n, "n1") for n in range(4)])
+    gpus = [make_gpu(n, "n1") for n in range(4)]
+    old, new = (
+        GpuJob(gpu_uuid=gpus[0].gpu_uuid, kind=JobKind.SLURM, job_id=name) for name in ("1", "2")
+    )
+    node.introduce(gpus, jobs=(old,))
+    ended = {"job": "slurm:1", "state": "COMPLETED"}
+    server.admin.post("/v1/events", json={"job_ends": [ended]}).raise_for_status()
+    node.events(node.inventory(gpus, jobs=(new,)))
     node.events(xid_event(79, SLOTS[0]), xid_event(79, SLOTS[1]))
     wait_until(lambda: exclusions_of(server)["count"] == 2, "two are excluded")
     found = get(server, "/v1/decisions", phase="in_force")["items"]
@@ -78,6 +87,8 @@ def test_old_rows_go_and_live_ones_stay(tmp_path: Path) -> None:
     orphans = "SELECT count(*) FROM {0}_moves WHERE {0}_id NOT IN (SELECT id FROM {0}s)"
     for name in ("incident", "decision"):
         assert query(state, orphans.format(name)) == [(0,)]
+    assert query(state, "SELECT job FROM job_runs WHERE node_id = 'n1'") == [("slurm:2",)]
+    assert query(state, "SELECT count(*) FROM job_ends") == [(0,)]
     assert query(state, "SELECT kind FROM events WHERE node_id = 'n1'") == [("node_boot",)]
     assert query(state, "SELECT count(*) FROM audit WHERE at < 1000000000") == [(0,)]
     assert query(state, "SELECT count(*) FROM audit") != [(0,)]

@@ -15,8 +15,8 @@ from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.service import IngestService
 from gpuwarden_server.jobs import repository
 from gpuwarden_server.jobs.domain import JobRun, ToldEnd, possible_names
-from gpuwarden_server.judging.facts import FleetFacts
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_verdict.job_ends import JOB_STATES, JobEnd
 from gpuwarden_wire.events import Event, EventKind, JobKind

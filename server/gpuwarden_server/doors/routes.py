@@ -82,9 +82,7 @@ def outside_router(parts: OutsideParts) -> APIRouter:
     @router.post("/events", summary="Take events: what checks and others have seen, ends of jobs")
     async def take_events(body: EventsBody, caller: Caller) -> ItemsView:
         now = parts.clock.now()
-        said = [
-            one if isinstance(one, JobEndBody) else _said_by_event(one, now) for one in body.events
-        ]
+        said = [*(_said_by_event(one, now) for one in body.events), *body.job_ends]
         return await _take("events", parts, said, caller)
 
     return router

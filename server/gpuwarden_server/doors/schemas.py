@@ -5,15 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-)
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.doors.outside import Condition
@@ -113,30 +105,21 @@ class JobEndBody(BaseModel):
     )
 
 
-def _kind_of_item(item: Any) -> str:
-    is_job = "job" in item if isinstance(item, dict) else isinstance(item, JobEndBody)
-    return "job_end" if is_job else "event"
-
-
-EventItem = Annotated[
-    Annotated[EventBody, Tag("event")] | Annotated[JobEndBody, Tag("job_end")],
-    Discriminator(_kind_of_item),
-]
-"""What has a `job` is the end of one."""
-
-
 class EventsBody(BaseModel):
-    """One event or many, ends of jobs among them."""
+    """One event or many, ends of jobs beside them."""
 
     model_config = ConfigDict(extra="forbid")
 
-    events: list[EventItem] = Field(min_length=1, max_length=MAX_ITEMS)
+    events: list[EventBody] = Field(default_factory=list, max_length=MAX_ITEMS)
+    job_ends: list[JobEndBody] = Field(
+        default_factory=list, max_length=MAX_ITEMS, description="how jobs ended"
+    )
 
 
 class ItemView(BaseModel):
     """What became of one item."""
 
-    index: int = Field(description="place in what was sent, from 0")
+    index: int = Field(description="place in what was sent, from 0; job_ends come after events")
     outcome: Literal["stored", "duplicate", "refused"]
     event_id: str | None = None
     node_id: str | None = None

@@ -20,6 +20,7 @@ from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.inventory.node_places import NodePlaces
+from gpuwarden_server.jobs.repository import read_ends_since
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.commands import JudgeDesk
@@ -46,6 +47,7 @@ from gpuwarden_verdict.engine.relocation import Relocation
 from gpuwarden_verdict.engine.sweep import RiskSource, Sweeper
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
+from gpuwarden_verdict.job_ends import WINDOW_S
 from gpuwarden_verdict.policy.document import Decision
 
 NOT_STARTED = "the judge has not started"
@@ -207,6 +209,9 @@ class Judging:
             at = booted_at(event, received_at)
             if at is not None:
                 self.facts.note_boots({node_id: at})
+        for told in read_ends_since(connection, self._parts.clock.now() - WINDOW_S):
+            for node_id in told.nodes:
+                self.facts.note_job_end(node_id, told.end)
         desk.recall(read_recent_events(connection, book.position))
 
     def _bench(self, book: StoredBook, pools: PoolBook, desk: EventDesk) -> Bench:

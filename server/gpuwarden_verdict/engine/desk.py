@@ -19,6 +19,7 @@ from gpuwarden_verdict.engine.ports import Counting, Troubles
 from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.entities import EntityRef, EntityState, Rung, renamed_ref
 from gpuwarden_verdict.event_groups import group_of
+from gpuwarden_verdict.job_ends import told_end
 from gpuwarden_verdict.policy.evaluate import Hold, decision_target
 from gpuwarden_verdict.signals import Persistence, Recovery, RecoveryKind, Signal
 from gpuwarden_wire.events import EventKind
@@ -92,10 +93,11 @@ class EventDesk:
         if not HISTORY_FLAGS & stored.flags:
             self._troubles.note(stored.node_id, stored.event)
             self._note_boot(came)
+            self._note_job_end(stored)
         context = self._facts.node_context(stored.node_id)
         context = replace(context, boot_id=stored.boot_id, recent=memory.recent)
         found = self._recovery_findings(stored, context, memory)
-        signals = detect_event(stored.event, stored.ref, context)
+        signals = [self._in_job(one) for one in detect_event(stored.event, stored.ref, context)]
         self._count(stored, memory.recent)
         _note(memory, stored)
         for signal in signals:
@@ -141,6 +143,15 @@ class EventDesk:
         at = booted_at(stored.event, stored.received_at)
         if at is not None:
             self._facts.note_boots({stored.node_id: at})
+
+    def _note_job_end(self, stored: StoredEvent) -> None:
+        end = told_end(stored.event)
+        if end is not None:
+            self._facts.note_job_end(stored.node_id, end)
+
+    def _in_job(self, signal: Signal) -> Signal:
+        job = self._facts.job_of(signal.entity, signal.observed_at)
+        return replace(signal, job=job) if job else signal
 
     def _count(self, stored: StoredEvent, recent: tuple[RecentEvent, ...]) -> None:
         if _is_before(stored, self._checked(decision_target(stored.ref))):

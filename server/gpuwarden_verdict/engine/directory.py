@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from gpuwarden_verdict.engine.fleet import (
@@ -18,6 +18,17 @@ from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.jobs import job_name
 from gpuwarden_wire.events import Event, EventKind, Inventory
 from gpuwarden_wire.metrics import EntityKind
+
+JOB_LOOK_S = 60.0
+"""How late the inventory may tell that a job has begun or ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class _JobSpan:
+    """What ran on a GPU before its present job, or its present idleness, and since when."""
+
+    former: str
+    since: float
 
 
 class Directory:
@@ -43,6 +54,7 @@ class Directory:
         self._ownership = 0
         self._jobs: dict[str, str] = {}
         self._jobs_shown: Mapping[str, str] | None = None
+        self._job_spans: dict[str, _JobSpan] = {}
 
     @property
     def ownership(self) -> int:
@@ -66,6 +78,7 @@ class Directory:
             self._nodes = {node.node_id: node for node in nodes}
             self._gpus, self._by_node = {}, {}
             self._jobs, self._jobs_shown = {}, None
+            self._job_spans = {}
             for gpu in gpus:
                 self._put(gpu)
             self._departed = {}
@@ -112,6 +125,18 @@ class Directory:
             if self._jobs_shown is None:
                 self._jobs_shown = dict(self._jobs)
             return self._jobs_shown
+
+    def job_at(self, gpu_uuid: str, at: float) -> str:
+        """The job that ran on a GPU at `at` (epoch seconds), "" for none that is known.
+
+        Agents look for jobs each JOB_LOOK_S: one that crashed may still be named, or no longer be,
+        when what it left in the log is judged.
+        """
+        job = self._jobs.get(gpu_uuid, "")
+        span = self._job_spans.get(gpu_uuid)
+        if span is None or (job and at >= span.since - JOB_LOOK_S):
+            return job
+        return span.former if at <= span.since + JOB_LOOK_S else job
 
     def departed(self, node_id: str) -> int:
         """GPUs that were in a node and are in another one by now."""
@@ -164,7 +189,7 @@ class Directory:
         with self._lock:
             self._nodes[draft.node.node_id] = draft.node
             for record in draft.gpus.values():
-                self._put(record)
+                self._put(record, draft.at)
             if draft.claim is None:
                 self._claims.pop(draft.node.node_id, None)
             else:
@@ -183,7 +208,7 @@ class Directory:
                 self._departed[new] = self._departed.pop(old)
             self._ownership += 1
 
-    def _put(self, record: GpuRecord) -> None:
+    def _put(self, record: GpuRecord, at: float | None = None) -> None:
         before = self._gpus.get(record.gpu_uuid)
         if before is None or before.node_id != record.node_id:
             self._ownership += 1
@@ -191,15 +216,18 @@ class Directory:
             self._by_node[before.node_id].pop(record.gpu_uuid, None)
             self._departed.setdefault(before.node_id, set()).add(record.gpu_uuid)
             self._departed.get(record.node_id, set()).discard(record.gpu_uuid)
-        self._note_job(record)
+        self._note_job(record, at)
         self._gpus[record.gpu_uuid] = record
         self._by_node.setdefault(record.node_id, {})[record.gpu_uuid] = record
 
-    def _note_job(self, record: GpuRecord) -> None:
+    def _note_job(self, record: GpuRecord, at: float | None) -> None:
         job = job_name(record.jobs)
         if job == self._jobs.get(record.gpu_uuid, ""):
             return
         self._jobs_shown = None
+        if at is not None:
+            former = self._jobs.get(record.gpu_uuid, "")
+            self._job_spans[record.gpu_uuid] = _JobSpan(former, at)
         if job:
             self._jobs[record.gpu_uuid] = job
         else:

@@ -16,10 +16,12 @@ from gpuwarden_verdict.engine.fleet import (
 from gpuwarden_verdict.engine.loads import Census
 from gpuwarden_verdict.engine.ports import Presences, Time
 from gpuwarden_verdict.engine.presence import Presence
-from gpuwarden_verdict.entities import Contact
+from gpuwarden_verdict.entities import Contact, EntityRef
 from gpuwarden_verdict.exclusions import GpuPlace
+from gpuwarden_verdict.job_ends import EndBook, JobEnd
 from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
 from gpuwarden_wire.events import GpuIdentity
+from gpuwarden_wire.metrics import EntityKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class FleetFacts:
         self._tuning = NO_TUNING
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
+        self._job_ends = EndBook()
 
     def note_boots(self, booted_at: Mapping[str, float]) -> None:
         """Take over when nodes booted, epoch seconds by node, as their agents tell."""
@@ -71,6 +74,11 @@ class FleetFacts:
         """A node is called `new` from now on."""
         if old in self._booted_at:
             self._booted_at[new] = self._booted_at.pop(old)
+        self._job_ends.rename(old, new)
+
+    def note_job_end(self, node_id: str, end: JobEnd) -> None:
+        """Take over how a job ended that ran on a node; called in the judge's thread."""
+        self._job_ends.note(node_id, end)
 
     def follow_retired(self, retired: Callable[[], frozenset[str]]) -> None:
         """Ask there from now on who is retired; none before."""
@@ -129,6 +137,16 @@ class FleetFacts:
             tuning=self._tuning,
         )
 
+    def job_of(self, ref: EntityRef, at: float) -> str:
+        """The job that ran on a GPU at `at` (epoch seconds), or on all GPUs of another's node."""
+        if ref.kind is EntityKind.GPU:
+            return self._directory.job_at(ref.key, at)
+        if ref.kind is EntityKind.PLACE:
+            return ""
+        gpus = (gpu for gpu in self._directory.gpus_of(ref.node_id) if gpu.present)
+        jobs = {self._directory.job_at(gpu.gpu_uuid, at) for gpu in gpus}
+        return jobs.pop() if len(jobs) == 1 else ""
+
     def is_older_boot(self, node_id: str, boot_id: str) -> bool:
         """Whether the node has announced another boot since this one."""
         node = self._directory.node(node_id)
@@ -154,6 +172,7 @@ class FleetFacts:
             booted_at=dict(self._booted_at),
             boot_ids={node.node_id: node.boot_id for node in nodes},
             jobs=self._directory.jobs(),
+            job_ends=self._job_ends.shown(self._clock.now()),
             places=self._node_places(nodes),
         )
 

@@ -102,7 +102,7 @@ class Sweeper:
         opened = tuple(self._book.incidents())
         watched = self._watched()
         seen = self._windows.snapshot(self._columns)
-        signals = detect_sweep(seen, context, now)
+        signals = [self._in_job(one) for one in detect_sweep(seen, context, now)]
         recoveries = detect_clears(seen, context, opened, now)
         risks = self._risks.score(seen, watched, signals, now)
         self._columns = seen.columns_read()
@@ -111,6 +111,10 @@ class Sweeper:
         found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]
         found += [Findings(decision_target(s.entity), [Step([], [s])]) for s in signals]
         return SweepResult(merge_findings(found), {key_of(r.entity): r for r in risks})
+
+    def _in_job(self, signal: Signal) -> Signal:
+        job = self._facts.job_of(signal.entity, signal.observed_at)
+        return replace(signal, job=job) if job else signal
 
     def _watched(self) -> list[EntityRef]:
         """Who had a risk worth a look a moment ago, or is under suspicion by the score."""
