@@ -28,6 +28,9 @@ class NodePlaces:
         if moved:
             self._places = {**self._places, **{node_id: self._place(node_id) for node_id in moved}}
             self._labels |= moved
+        if len(self._labels) > len(nodes):  # one was renamed
+            self._labels = {node.node_id: node.labels for node in nodes}
+            self._places = {node.node_id: self._places[node.node_id] for node in nodes}
         self._version = version
         return self._places
 
