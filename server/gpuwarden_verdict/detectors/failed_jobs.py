@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.reading import level_signal
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
 from gpuwarden_verdict.job_ends import LEAST_JOBS, LEAST_USERS, EndTally, tally_of
@@ -20,6 +21,14 @@ class FailedJobsDetector:
 
     name = "failed_jobs"
     version = 1
+    about = About(
+        Plane.HISTORY,
+        ("event job_ended",),
+        "jobs of several users keep ending badly on a node, and few end well",
+        f">= {LEAST_JOBS} jobs of >= {LEAST_USERS} users within a day, weighed by their size",
+        Rung.SUSPECT,
+        "jobs that end well, a day without bad ones, or a passed check",
+    )
     speaks_for = frozenset({"failed_jobs"})
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
