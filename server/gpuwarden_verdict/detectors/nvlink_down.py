@@ -25,6 +25,9 @@ from gpuwarden_verdict.windows.planes import F32
 from gpuwarden_wire.metrics import EntityKind
 
 ACTIVE, INACTIVE = "gpu_nvlinks_active", "gpu_nvlinks_inactive"
+MIG = "gpu_mig_mode"
+"""NVIDIA MIG User Guide, "Application Considerations": no GPU to GPU P2P, PCIe or NVLink, while it
+is on."""
 FEWEST_PEERS = 4
 _SCORE = 0.6
 """Either end of a link may be at fault: suspect, until the driver or an XID agrees."""
@@ -34,7 +37,8 @@ class NvlinkDownDetector:
     """Signals of GPUs with fewer active NVLinks than they had, or than most of their model have.
 
     A PCIe board without a bridge has all its links inactive, and so have its peers: no fault
-    (NVSentinel#1481). Links that train after a boot are left alone (NVSentinel#1701).
+    (NVSentinel#1481); nor is it one of a GPU that is cut into MIG devices. Links that train after a
+    boot are left alone (NVSentinel#1701).
     """
 
     name = "nvlink_down"
@@ -57,7 +61,7 @@ class NvlinkDownDetector:
             down = (view.last(INACTIVE) > 0) & (view.last(ACTIVE) < usual)
         down &= twice(view, ACTIVE) & twice(view, INACTIVE)
         down &= fresh(state, view, ACTIVE, fleet) & fresh(state, view, INACTIVE, fleet)
-        down &= ~in_boot_grace(state, view, fleet, now)
+        down &= ~in_boot_grace(state, view, fleet, now) & (view.last(MIG) != 1.0)
         return [
             self._signal(ref, now, float(view.last(ACTIVE)[row]), float(usual[row]))
             for row, ref in hits(view, down)

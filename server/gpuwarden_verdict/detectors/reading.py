@@ -18,6 +18,10 @@ Bool = npt.NDArray[np.bool_]
 FRESH_S = 60.0
 """A number may lag behind the entity's other readings by this much and still count as present."""
 
+LEFT_OUT_S = 180.0
+"""An entity that its node has not named for so long is gone: its last numbers say nothing about
+now. Three times FRESH_S, since exporters of one node are scraped at moments of their own."""
+
 LEVEL_TTL_S = 3600.0
 
 
@@ -30,8 +34,23 @@ def fresh(state: FleetReading, view: KindView, metric: str, fleet: FleetContext)
     with np.errstate(invalid="ignore"):
         recent = view.lag_s(metric) <= FRESH_S
     heard: Bool = ~of_nodes(state, view, fleet.silent_nodes)
-    heard &= present & recent
+    heard &= present & recent & still_named(state, view)
     return heard
+
+
+def still_named(state: FleetReading, view: KindView) -> Bool:
+    """Entities that their node goes on to tell of, shape (N,): a part that was taken out is not."""
+    return view.remembered("still_named", lambda: _still_named(state, view))
+
+
+def _still_named(state: FleetReading, view: KindView) -> Bool:
+    own = view.last_seen_at()
+    newest = state.view(EntityKind.NODE).last_seen_at().copy()
+    inside = ~np.isnan(own)
+    np.fmax.at(newest, view.node_rows[inside], own[inside])
+    with np.errstate(invalid="ignore"):
+        left_out = newest[view.node_rows] - own > LEFT_OUT_S
+    return ~left_out
 
 
 def of_nodes(state: FleetReading, view: KindView, node_ids: frozenset[str]) -> Bool:
