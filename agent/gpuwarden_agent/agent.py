@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuwarden_agent.collection import Collection
-from gpuwarden_agent.collectors import COLLECTOR_GROUPS, COLLECTORS, FOLLOWERS
+from gpuwarden_agent.collector_loop import CollectorLoop
+from gpuwarden_agent.collectors import COLLECTOR_GROUPS, COLLECTORS, FOLLOWERS, TOGETHER
 from gpuwarden_agent.collectors.context import CollectorContext, nvml_settings
 from gpuwarden_agent.collectors.contract import Collector, EventFollower, PositionStore
 from gpuwarden_agent.conditions import ConditionBoard
@@ -22,7 +23,7 @@ from gpuwarden_agent.logs import get_logger
 from gpuwarden_agent.maintenance import Health, MaintenanceKeeper, RunFolder
 from gpuwarden_agent.outbox import Outbox
 from gpuwarden_agent.precedence import Precedence, SourceOrder
-from gpuwarden_agent.scheduler import CollectorLoop, FollowerLoop, Scheduler
+from gpuwarden_agent.scheduler import FollowerLoop, Scheduler
 from gpuwarden_agent.sealing import Sealer
 from gpuwarden_agent.service.config import NotifySocket
 from gpuwarden_agent.service.notify import ServiceNotifier
@@ -183,6 +184,7 @@ class Agent:
         self.scheduler = Scheduler(
             [CollectorLoop(one, collection, self.board) for one in sources.collectors],
             [FollowerLoop(one, self.outbox.emit, self.board) for one in sources.followers],
+            TOGETHER,
         )
 
         if self._settings.fast_interval_s:

@@ -18,13 +18,15 @@ import pytest
 
 from gpuwarden_agent.agent import build_sources, make_context
 from gpuwarden_agent.collection import Collection
+from gpuwarden_agent.collector_loop import CollectorLoop
+from gpuwarden_agent.collectors import TOGETHER
 from gpuwarden_agent.collectors.contract import Collector, CollectorError, Harvest
 from gpuwarden_agent.conditions import ConditionBoard
 from gpuwarden_agent.inventory import InventoryKeeper
 from gpuwarden_agent.latest import LatestReadings
 from gpuwarden_agent.outbox import Outbox
 from gpuwarden_agent.precedence import Precedence, SourceOrder
-from gpuwarden_agent.scheduler import CollectorLoop, Scheduler
+from gpuwarden_agent.scheduler import Scheduler
 from gpuwarden_agent.sealing import Sealer
 from gpuwarden_agent.spool.spool import Spool
 from gpuwarden_wire.batches import Table
@@ -158,7 +160,7 @@ class Rig:
         precedence = Precedence(SourceOrder(cadence), cadence)
         collection = Collection(self.latest, self.sealer, inventory, self.events.extend, precedence)
         self.loops = [CollectorLoop(one, collection, self.board) for one in self.collectors]
-        self.scheduler = Scheduler(self.loops, [])
+        self.scheduler = Scheduler(self.loops, [], TOGETHER)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -180,8 +182,7 @@ class Rig:
     def _supervise(self, stop: threading.Event) -> None:
         """As the scheduler does, but ten times as often: the test has no time to lose."""
         while not stop.wait(INTERVAL_S):
-            for loop in self.loops:
-                loop.supervise()
+            self.scheduler.look()
 
     def counts(self) -> Counter[str]:
         return Counter({one.name: one.calls for one in self.collectors})

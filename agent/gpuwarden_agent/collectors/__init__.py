@@ -58,6 +58,21 @@ COLLECTORS: tuple[CollectorFactory, ...] = (
 )
 """Makers of collectors; None where the settings switch one off. A new collector adds its line."""
 
+TOGETHER = frozenset(
+    {
+        "host",
+        "storage",
+        "mounts",
+        "jobs",
+        "structure",
+        "hardware_errors",
+        "net",
+        "rdma",
+        "ethtool",
+    }
+)
+"""Those that only read what the kernel has at hand: they take turns on one thread."""
+
 COLLECTOR_GROUPS: tuple[CollectorsFactory, ...] = (build_exporters,)
 """Makers of as many collectors as the settings name."""
 

@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable
 from threading import Event as StopFlag
 
+from gpuwarden_agent.collector_loop import CollectorLoop
 from gpuwarden_agent.collectors.contract import CollectorError, Emit, Harvest
 from gpuwarden_agent.conditions import ConditionBoard
-from gpuwarden_agent.scheduler import CollectorLoop, FollowerLoop, Scheduler
+from gpuwarden_agent.scheduler import FollowerLoop, Scheduler
 from gpuwarden_wire.events import Event, EventKind
 from tests.builders.agent import BOOT, event
 from tests.fakes.waiting import wait_for
