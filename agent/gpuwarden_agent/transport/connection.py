@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import select
 import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
+
+from gpuwarden_agent.transport.http_exchange import NotHttp, read_answer, request_bytes
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """An acknowledgement with the verdicts of 16 GPUs takes about 5 kB."""
@@ -44,34 +44,6 @@ class Answer:
     date: str = ""
 
 
-class _Gathering(http.client.HTTPConnection):
-    """Sends a request in one piece: headers and body apart are two records of TLS and two calls."""
-
-    _gathered: list[bytes] | None = None
-
-    def send(self, data: Any) -> None:
-        """Keep a part of the request that is being made; else as the base class."""
-        if self._gathered is None:
-            super().send(data)
-        else:
-            self._gathered.append(bytes(data))
-
-    def request_whole(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
-    ) -> None:
-        """Send a request."""
-        parts = self._gathered = []
-        try:
-            self.request(method, path, body=body, headers=headers)
-        finally:
-            self._gathered = None
-        self.send(b"".join(parts))
-
-
-class _GatheringTls(_Gathering, http.client.HTTPSConnection):
-    """Likewise over TLS."""
-
-
 class ServerConnection:
     """Posts to one server; reconnects when told to. One thread posts, any thread may `abort`."""
 
@@ -80,17 +52,20 @@ class ServerConnection:
         self.url = url
         self._path = parts.path.rstrip("/")
         self._used = False
-        host, port = parts.hostname or "", parts.port
-        self._http: _Gathering
-        if parts.scheme == "https":
-            self._http = _GatheringTls(host, port, timeout=timeout_s, context=tls)
-        else:
-            self._http = _Gathering(host, port, timeout=timeout_s)
+        self._timeout_s = timeout_s
+        self._sock: socket.socket | None = None
+        self._host = parts.hostname or ""
+        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        usual = 80 if self._tls is None else 443
+        self._port = parts.port or usual
+        # RFC 9110 7.2; names beyond ASCII as DNS has them
+        name = f"[{self._host}]" if ":" in self._host else _ascii(self._host)
+        self._named = name if self._port == usual else f"{name}:{self._port}"
 
     @property
     def is_open(self) -> bool:
         """There is a connection, as far as we know."""
-        return self._http.sock is not None
+        return self._sock is not None
 
     def open(self) -> bool:
         """Make sure there is a connection that the server has not closed.
@@ -101,15 +76,25 @@ class ServerConnection:
         Raises:
             ConnectionFailed: The server cannot be reached.
         """
-        if self._http.sock is not None and not _closed_by_peer(self._http.sock):
+        if self._sock is not None and not _closed_by_peer(self._sock):
             return False
         self.close()
         try:
-            self._http.connect()
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
+            self._sock = self._connect()
+        except (OSError, ValueError) as error:
             raise ConnectionFailed(f"cannot reach {self.url}: {error}") from error
         return True
+
+    def _connect(self) -> socket.socket:
+        plain = socket.create_connection((self._host, self._port), self._timeout_s)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                return plain
+            return self._tls.wrap_socket(plain, server_hostname=self._host)
+        except BaseException:
+            plain.close()
+            raise
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         """Post and read the answer.
@@ -129,23 +114,28 @@ class ServerConnection:
 
     def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         reused, self._used = self._used, True
+        named = {"Host": self._named, "Accept-Encoding": "identity", **headers}
         try:
-            self._http.request_whole(method, self._path + path, body, headers)
-            response = self._http.getresponse()
-            content = response.read(_MAX_ANSWER_BYTES)
-            if not response.isclosed():
-                self.close()  # longer than anything of ours: do not read on
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            request = request_bytes(method, self._path + path, named, body)
+            if self._sock is None:
+                self._sock = self._connect()
+            self._sock.sendall(request)
+            answer = read_answer(self._sock.recv, _MAX_ANSWER_BYTES)
+        except (OSError, NotHttp, ValueError) as error:
             self.close()
             raise ConnectionFailed(
                 f"no answer from {self.url}: {error!r}", reused=reused
             ) from error
-        header = response.getheader
-        return Answer(response.status, header("Retry-After") or "", content, header("Date") or "")
+        if not answer.reusable:
+            self.close()  # longer than anything of ours, too: it is not read on
+        header = answer.headers.get
+        return Answer(
+            answer.status_code, header("retry-after", ""), answer.body, header("date", "")
+        )
 
     def abort(self) -> None:
         """Break off a post that another thread waits in."""
-        sock = self._http.sock
+        sock = self._sock
         if sock is not None:
             with suppress(OSError):  # closed already
                 sock.shutdown(socket.SHUT_RDWR)
@@ -153,13 +143,23 @@ class ServerConnection:
     def close(self) -> None:
         """Close; the next `open` makes a new connection."""
         self._used = False
-        self._http.close()
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()
+
+
+def _ascii(name: str) -> str:
+    try:
+        return name.encode("ascii").decode("ascii")
+    except UnicodeEncodeError:
+        return name.encode("idna").decode("ascii")
 
 
 def _closed_by_peer(sock: socket.socket) -> bool:
     """Between answers nothing is to be read: readable means end of file, or an unasked word."""
+    ready = select.poll()
     try:
-        readable, _, _ = select.select([sock], [], [], 0)
+        ready.register(sock, select.POLLIN)
+        return bool(ready.poll(0))
     except (OSError, ValueError):
         return True
-    return bool(readable)

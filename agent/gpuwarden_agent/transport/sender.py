@@ -103,6 +103,7 @@ class Sender:
         self._news: set[Stream] = set()
         self._stopping = False
         self._tried_with = self._credentials()
+        self._proven_key = ""
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(self) -> None:
@@ -156,10 +157,8 @@ class Sender:
         """Send one batch; None where the next may follow at once."""
         if self._connection.is_open and not self._spool.may_have_more(self._after):
             return _Pause(float("inf"), 0.0, True, ())
-        self._tried_with = self._credentials()
         try:
-            key = self._key.current()
-            self._renew_certificates()
+            key = self._present_key()
             if self._connection.open():
                 self._on_new_connection()
         except KeyUnavailable as problem:
@@ -343,6 +342,15 @@ class Sender:
     def _credentials(self) -> Stamp:
         tls = self._settings.tls
         return (self._key.stamp(), *(tls.stamp() if tls is not None else ()))
+
+    def _present_key(self) -> str:
+        """The key; it and the certificates are read again where their files changed."""
+        credentials = self._credentials()
+        if not self._proven_key or credentials != self._tried_with:
+            self._tried_with, self._proven_key = credentials, ""
+            self._proven_key = self._key.current()
+            self._renew_certificates()
+        return self._proven_key
 
     def _renew_certificates(self) -> None:
         tls = self._settings.tls
