@@ -1,8 +1,8 @@
 """What the agent weighs beside node_exporter: `.venv/bin/python bench/agent.py [--seconds 60]`.
 
 Both run in the same minutes on the same machine, each with its Debian or checkout defaults: the
-agent with all its collectors over the stub NVML of 8 GPUs and this machine's real /proc and /sys,
-sending to a TLS server; `prometheus-node-exporter` scraped every 5 s. CPU time is that of all
+agent with all its collectors over the stub NVML of 8 GPUs and this machine's real /proc and kernel
+log, sending to a TLS server; `prometheus-node-exporter` scraped every 5 s. CPU time is that of all
 processes of each, from /proc; memory is what is resident of all of them, pages that they share
 counted once. Needs gcc and prometheus-node-exporter. `--growth CYCLES` runs the agent alone, as
 fast as it goes, and compares its memory after a fifth of the cycles with that at the end.
@@ -97,7 +97,7 @@ def agent(folder: Path, **settings: object) -> Iterator[tuple[int, FakeIngestSer
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(TLS / "server.pem", TLS / "server.key")
     with FakeIngestServer(tls=tls) as server:
-        own = {"ca_file": TLS / "ca.pem", **settings}
+        own = {"ca_file": TLS / "ca.pem", "kmsg_path": "/dev/kmsg", **settings}
         environment = _AS_INSTALLED | agent_environment(
             folder, server.url, "gw_bench", "bench", h100_node(8), **own
         )

@@ -381,6 +381,7 @@ class Spool:
         entry = store.oldest_unsent()
         if entry is None:
             self._may_be_unsent = self._overflow is not None
+            self._hungry = not self._may_be_unsent
             return None
         if store.has_more_unsent_than(_IN_ORDER):
             newest = store.newest_unsent()

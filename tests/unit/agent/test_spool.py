@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -99,6 +99,30 @@ def test_events_of_a_boot_before_say_so_when_they_are_sent(tmp_path: Path) -> No
     with opened(tmp_path, boot_id="another boot") as spool:
         spool.append_events([event(2)])
         assert [take_events(spool, after).batch.late for after in (0, 1)] == [True, False]
+
+
+def test_telemetry_is_numbered_as_it_is_stored_where_the_sender_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    """Another commit only to number it costs as much as storing it."""
+    with opened(tmp_path) as spool:
+        put_load(spool, 1)
+        assert take_telemetry(spool).batch.seq == 1
+        assert _unnumbered(tmp_path) == 0
+        put_load(spool, 2)
+        assert _unnumbered(tmp_path) == 1, "the sender has not asked for more yet"
+        assert take_telemetry(spool, after=1).batch.seq == 2
+        assert spool.next_telemetry(2) is None
+        put_load(spool, 3)
+        assert _unnumbered(tmp_path) == 0
+        third = take_telemetry(spool, after=2)
+        assert (third.batch.seq, load_in(third)) == (3, 3.0)
+
+
+def _unnumbered(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "spool.db")) as database:
+        found = database.execute("SELECT count(*) FROM batches WHERE seq IS NULL").fetchone()
+    return int(found[0])
 
 
 def test_a_sequence_never_restarts(tmp_path: Path) -> None:
