@@ -239,8 +239,7 @@ class Spool:
         """How full the spool is."""
         with self._lock:
             self._trim_where_due()
-            totals = [store.totals() for store in self._stores()]
-        return size_of(*totals)
+            return size_of(*(store.totals() for store in self._stores()))
 
     def retry_disk(self) -> None:
         """Move what is in memory to the disk, if it takes it by now; cheap where nothing is."""
