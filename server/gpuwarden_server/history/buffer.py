@@ -84,40 +84,51 @@ class OpenMinutes:
         """Keep the tables of a batch. Cheap: called under the lock of the columnar state."""
         noted = [
             (
-                part.schema,
-                part.table
-                if part.observed_at == part.table.observed_at
-                else msgspec.structs.replace(part.table, observed_at=part.observed_at),
+                schema,
+                table
+                if observed_at == table.observed_at
+                else msgspec.structs.replace(table, observed_at=observed_at),
             )
-            for part in tables
-            if part.table.entities and part.schema.columns
+            for schema, table, observed_at in tables
+            if table.entities and schema.columns
         ]
         self._note(node_id, noted)
 
     def _note(self, node_id: str, noted: Iterable[Noted]) -> None:
         now = self._monotonic()
         with self._lock:
-            node = self._packs[pack_of(node_id)].setdefault(node_id, _Node())
+            nodes = self._packs[pack_of(node_id)]
+            node = nodes.get(node_id)
+            if node is None:
+                node = nodes[node_id] = _Node()
+            number, minute = -1, None
             for schema, table in noted:
-                minute = int(table.observed_at // MINUTE_S)
-                if minute in node.sealed or minute < self._oldest:
+                if number != (number := int(table.observed_at // MINUTE_S)):
+                    minute = self._minute_of(node, number, now)
+                if minute is None:
                     self._drop("late", schema, table)
                 elif self._size > 2 * MOST_BYTES:
                     self._drop("memory", schema, table)
                 else:
-                    self._keep(node, minute, (schema, table), now)
+                    self._keep(node, minute, schema, table)
 
-    def _keep(self, node: _Node, number: int, noted: Noted, now: float) -> None:
-        schema, table = noted
-        table = _sharing(table, node.latest.get(table.schema))
-        node.latest[table.schema] = table
-        size = len(table.f32) + len(table.f64) + _TABLE_BYTES
+    def _minute_of(self, node: _Node, number: int, now: float) -> _Minute | None:
+        """The open minute of a node, begun where it is new; None where it is sealed or too old."""
         minute = node.minutes.get(number)
         if minute is None:
+            if number in node.sealed or number < self._oldest:
+                return None
             minute = node.minutes[number] = _Minute(now)
             node.newest = max(node.newest, number)
-        minute.tables.append((schema, table))
         minute.heard_at = now
+        return minute
+
+    def _keep(self, node: _Node, minute: _Minute, schema: Schema, table: Table) -> None:
+        before = node.latest.get(table.schema)
+        if before is None or before.entities is not table.entities or table.missing:
+            table = node.latest[table.schema] = _sharing(table, before)
+        size = len(table.f32) + len(table.f64) + _TABLE_BYTES
+        minute.tables.append((schema, table))
         minute.size += size
         self._size += size
 

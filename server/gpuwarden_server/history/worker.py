@@ -189,7 +189,8 @@ class HistoryWorker:
         if recorded:
             slabs.append(Slab(Level.RAW, pack, at, encode_segment(recorded, FAST)))
         if not self._keeping.all_readings and self._lookback.is_kept:
-            self._lookback.add(minute, pack, encode_segment(readings, FAST))
+            share = len(taken) / sum(nodes for _, nodes in self._buffer.packs())
+            self._lookback.add(minute, pack, encode_segment(readings, FAST), share)
         return slabs
 
     def _of(self, nodes: frozenset[str], blocks: Iterable[Block]) -> list[Block]:

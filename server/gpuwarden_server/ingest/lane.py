@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from operator import is_not
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import structlog
@@ -32,7 +32,7 @@ from gpuwarden_wire.acknowledgement import Acknowledgement
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream, Table
 from gpuwarden_wire.codec import encode_json
 
-WINDOW_S = 0.020
+WINDOW_S = 0.050
 """Batches are gathered for so long where they come thick; the first after a pause goes at once."""
 MOST_TOGETHER = 64
 """Nodes folded in one go, and at once when so many wait: more do not fit the processor's cache."""
@@ -56,8 +56,7 @@ class Ticket(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(NamedTuple):
     """A batch that waits to be applied.
 
     Attributes:
@@ -167,8 +166,8 @@ class TelemetryLane:
         self, batch: Batch, session: NodeSession, latest: float
     ) -> tuple[KnownTable, ...] | None:
         """What the session knows of the tables; None where one is new, or not as it should be."""
-        found = []
-        ownership = self._directory.ownership
+        found: list[KnownTable] = []
+        owner_of, ownership = self._directory.owner_of, self._directory.ownership
         order = session.table_order if len(session.table_order) == len(batch.tables) else None
         for number, table in enumerate(batch.tables):
             known = order[number] if order is not None else None
@@ -177,13 +176,13 @@ class TelemetryLane:
                 known = session.known.get((table.schema, table.entities))
             if known is None or not _fits(table, known, latest):
                 return None
-            owner_of = self._directory.owner_of
             if known.ownership != ownership and not refresh_known(
                 known, batch.node_id, owner_of, ownership
             ):
                 return None
             found.append(known)
-        session.table_order = tuple(found)
+        if order is None or any(map(is_not, order, found)):
+            session.table_order = tuple(found)
         return session.table_order
 
     def _schedule(self) -> None:
@@ -292,6 +291,8 @@ def _fits(table: Table, known: KnownTable, latest: float) -> bool:
         return False
     if not 0.0 <= table.observed_at <= latest:
         return False
+    if not table.missing:
+        return True
     try:
         check_missing(table, known.schema, "")
     except ProblemError:

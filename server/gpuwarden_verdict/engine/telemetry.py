@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,9 +14,8 @@ from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import Schema
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTable:
-    """A table ready to be applied.
+class PlannedTable(NamedTuple):
+    """A table ready to be applied; a tuple, since one is made for each table of each batch.
 
     Attributes:
         schema: Its columns.

@@ -226,6 +226,7 @@ class KindPlanes:
         self.changes = 0
         # by identity, each with its schema, whose identity is not given away while it is kept
         self._plans: dict[int, tuple[Schema, SchemaPlan]] = {}
+        self._marks = np.empty(0, np.int32)
         self._ready = 0
         self._widen(_FIRST_CAPACITY)
 
@@ -254,6 +255,14 @@ class KindPlanes:
         self.index[ref.key] = row
         self.changes += 1
         return row
+
+    def names_twice(self, rows: I64) -> bool:
+        """Whether a row comes more than once; none is -1."""
+        if self._marks.size < self.capacity:
+            self._marks = np.empty(self.capacity, np.int32)
+        places = np.arange(rows.size, dtype=np.int32)
+        self._marks[rows] = places  # of a row that comes twice, one of its places is lost
+        return bool((self._marks[rows] != places).any())
 
     def plan_of(self, schema: Schema) -> SchemaPlan:
         """Where the columns of a schema lie."""

@@ -120,13 +120,12 @@ class FleetState:
 
     def _apply_group(self, group: Sequence[ReadTable]) -> None:
         readings = stack_tables(group)
-        if readings.rows.size > group[0].rows.size and np.unique(readings.rows).size < (
-            readings.rows.size
-        ):
+        planes = self._kinds[group[0].kind]
+        if len(group) > 1 and planes.names_twice(readings.rows):
             for table in group:  # two nodes name one GPU that nobody has claimed yet
-                self.late_rows += apply_readings(self._kinds[table.kind], stack_tables([table]))
+                self.late_rows += apply_readings(planes, stack_tables([table]))
             return
-        self.late_rows += apply_readings(self._kinds[group[0].kind], readings)
+        self.late_rows += apply_readings(planes, readings)
 
     def note_event(self, ref: EntityRef, group: EventGroup, at: float, count: int) -> None:
         """Count `count` events of a group on an entity at `at` (epoch seconds).

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -81,9 +82,10 @@ class Readings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTable:
+class ReadTable(NamedTuple):
     """One table as it came over the wire, its entities known.
+
+    A tuple, since one is made for each table of each batch.
 
     Attributes:
         kind: Kind of the entities.
