@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuwarden_cli.commands import (
+    backtest,
     backup,
     config,
     decisions,
@@ -72,7 +73,9 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, enrolment):
         part.register(app)
-    for part in (inject, inventory, backup, learning, kernel_log, config, notify, silences):
+    for part in (inject, inventory, backup, learning, backtest, kernel_log, config):
+        part.register(app)
+    for part in (notify, silences):
         part.register(app)
     return app
 

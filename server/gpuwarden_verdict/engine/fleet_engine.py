@@ -18,7 +18,7 @@ from gpuwarden_verdict.engine.domain import Outcome, StateMove, key_of
 from gpuwarden_verdict.engine.events import StoredEvent
 from gpuwarden_verdict.engine.facts import FleetFacts, Patience
 from gpuwarden_verdict.engine.hearing import FUTURE_TOLERANCE_S, FrontDoor, Heard
-from gpuwarden_verdict.engine.judge import Judge, NodeStanding
+from gpuwarden_verdict.engine.judge import Judge, NodeStanding, Watch, unwatched
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.placing import FleetPlacing
 from gpuwarden_verdict.engine.presence import Presence
@@ -108,6 +108,7 @@ class FleetEngine:
         memory: SweepMemory | None = None,
         patience: Patience = PATIENCE,
         future_tolerance_s: float = FUTURE_TOLERANCE_S,
+        watch: Watch = unwatched,
     ) -> None:
         """Make an engine of a fleet that nothing is known of.
 
@@ -119,6 +120,7 @@ class FleetEngine:
             memory: What sweep detectors remember from before.
             patience: How long silence of a node means nothing yet.
             future_tolerance_s: How far an agent's clock may run ahead.
+            watch: Looks on while entities are judged.
         """
         self.windows = FleetState()
         self.memory = memory if memory is not None else SweepMemory()
@@ -137,7 +139,7 @@ class FleetEngine:
         self._pools = PoolBook(self._placing, self._book, self._facts.census)
         self._desk = EventDesk(self._book, self._facts, self.windows, _Untold())
         self._reasoner = self._make_reasoner(
-            ModelRisks(model, gate_open=gate_open), new_id or ids_in_order()
+            ModelRisks(model, gate_open=gate_open), new_id or ids_in_order(), watch
         )
 
     def _follow(self) -> None:
@@ -149,7 +151,9 @@ class FleetEngine:
             lambda node_id: self._pools.pool(node_id).name, self._placing.policy.tuning
         )
 
-    def _make_reasoner(self, risks: RiskSource, new_id: Callable[[str], str]) -> Reasoner:
+    def _make_reasoner(
+        self, risks: RiskSource, new_id: Callable[[str], str], watch: Watch
+    ) -> Reasoner:
         def standing_of(node_id: str) -> NodeStanding:
             hold = self._desk.hold_of(node_id, self.presence(node_id), self._moment.now())
             return NodeStanding(self._facts.contact_of(node_id), hold)
@@ -158,7 +162,7 @@ class FleetEngine:
         return Reasoner(
             book=self._book,
             desk=self._desk,
-            judge=Judge(self._book, self._pools, standing_of, new_id),
+            judge=Judge(self._book, self._pools, standing_of, new_id, watch),
             sweeper=Sweeper(windows, self._facts, self._book, self._pools, risks, self.memory),
             relocation=Relocation(self._book, self.directory),
             failed=raise_failure,

@@ -18,7 +18,7 @@ from gpuwarden_verdict.incidents.lifecycle import (
     retire,
 )
 from gpuwarden_verdict.incidents.storms import may_be_storm
-from gpuwarden_verdict.policy.document import DecisionMove
+from gpuwarden_verdict.policy.document import DecisionMove, PoolPolicy
 from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, decide
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_verdict.signals import RecoveryKind, Signal
@@ -37,6 +37,16 @@ class NodeStanding:
     hold: Hold
 
 
+Watch = Callable[[EntityCase, Sequence[DecisionMove], PoolPolicy, float], None]
+"""Is told what was judged, what was decided, by which rules, and when (epoch seconds)."""
+
+
+def unwatched(
+    case: EntityCase, moves: Sequence[DecisionMove], pool: PoolPolicy, now: float
+) -> None:
+    """Where nobody looks on."""
+
+
 class Judge:
     """Draws conclusions about one target at a time; used in the judge's thread."""
 
@@ -46,6 +56,7 @@ class Judge:
         pools: PoolBook,
         standing_of: Callable[[str], NodeStanding],
         new_id: Callable[[str], str],
+        watch: Watch = unwatched,
     ) -> None:
         """Make a judge.
 
@@ -54,11 +65,13 @@ class Judge:
             pools: Policy and loads.
             standing_of: What is known of a node, by node id.
             new_id: Makes an id that is new, from its prefix.
+            watch: Looks on.
         """
         self._book = book
         self._pools = pools
         self._standing_of = standing_of
         self._new_id = new_id
+        self._watch = watch
         self._storms: frozenset[str] = frozenset()
 
     def look_for_storms(self) -> None:
@@ -125,6 +138,7 @@ class Judge:
             lambda: self._new_id("dec"),
         )
         policy.fold(target.node_id, moves)
+        self._watch(case, moves, policy.pool(target.node_id), now)
         return moves
 
     def _checked_record(self, key: Key, findings: Findings, now: float) -> EntityRecord:

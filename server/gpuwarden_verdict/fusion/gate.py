@@ -51,7 +51,7 @@ class TrialRun:
         """Upper 95 % bound of the rate of false exclusions, exact Poisson: 3 / GPU-days if none."""
         if self.gpu_days <= 0:
             return float("inf")
-        return _poisson_upper(self.false_actions) / self.gpu_days
+        return poisson_upper(self.false_actions) / self.gpu_days
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _planes_missing(risk: Risk) -> list[str]:
     return [f"evidence from {WANTED_PLANES} planes is wanted; this risk rests on: {named}"]
 
 
-def _poisson_upper(count: int) -> float:
+def poisson_upper(count: int) -> float:
     """Largest mean under which `count` or fewer events still have a chance of 5 %."""
     low, high = 0.0, 10.0 + 3.0 * count
     for _ in range(80):

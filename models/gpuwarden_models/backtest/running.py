@@ -1,0 +1,113 @@
+"""`gpuwarden backtest`: what would have been flagged, excluded and missed."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuwarden_models.backtest.blind import blind_planes
+from gpuwarden_models.backtest.flags import FlagBook
+from gpuwarden_models.backtest.history import History
+from gpuwarden_models.backtest.player import Player
+from gpuwarden_models.backtest.report import Played, Report
+from gpuwarden_models.backtest.scores import Watched, score
+from gpuwarden_models.frames import Frame
+from gpuwarden_verdict.engine import FleetEngine
+from gpuwarden_verdict.fusion import FusionModel
+from gpuwarden_verdict.policy.document import Mode, PolicyDocument
+from gpuwarden_verdict.policy.parse import override_mode
+from gpuwarden_wire.metrics import EntityKind
+
+Progress = Callable[[float], None]
+"""Told the share of the time that is played, 0..1."""
+
+
+def silent(share: float) -> None:
+    """Where nobody waits for it."""
+
+
+@dataclass(slots=True)
+class _Census:
+    """What the frames showed."""
+
+    frames: int = 0
+    events: int = 0
+    node_of: dict[str, str] | None = None
+
+    def count(self, frame: Frame) -> None:
+        self.frames += 1
+        self.events += len(frame.events)
+        if self.node_of is None:
+            self.node_of = {
+                key: frame.nodes[node]
+                for table in frame.tables
+                if table.kind is EntityKind.GPU
+                for key, node in zip(table.keys, table.node_of.tolist(), strict=True)
+            }
+
+
+def backtest(
+    history: History,
+    source: str,
+    policy: PolicyDocument,
+    model: FusionModel | None,
+    progress: Progress = silent,
+) -> Report:
+    """Play a history through the judge, in act mode and with the learnt score's gate open.
+
+    Args:
+        history: What the fleet showed.
+        source: Where it came from, for the report.
+        policy: The rules; their mode is taken as act.
+        model: The learnt score, None for rules alone.
+        progress: Told how far it is.
+
+    Raises:
+        RecordingError: A file of the recording broke off in the middle.
+    """
+    began = time.process_time()
+    flags, census = FlagBook(), _Census()
+    acting = override_mode(policy, Mode.ACT)
+    engine = FleetEngine(acting, model=model, gate_open=True, watch=flags.watch)
+    player = Player(engine, history)
+    length = max(history.end - history.start, history.interval_s)
+    for frame in history.frames():
+        census.count(frame)
+        player.play(frame)
+        progress(min(1.0, (frame.at - history.start) / length))
+    node_of = census.node_of or {}
+    found = tuple(flags.flags())
+    watched = Watched(history.start, history.end, len(node_of), node_of, _behind(history))
+    return Report(
+        played=Played(
+            source=source,
+            start=history.start,
+            end=history.end,
+            interval_s=history.interval_s,
+            frames=census.frames,
+            nodes=len(history.nodes),
+            gpus=len(node_of),
+            events=census.events,
+            cpu_s=time.process_time() - began,
+        ),
+        model_version=model.version if model is not None else "",
+        policy_version=acting.version,
+        flags=found,
+        blind=tuple(blind_planes(history)),
+        scores=score(found, history.labels, watched) if history.labels else None,
+    )
+
+
+def _behind(history: History) -> dict[tuple[str, str], frozenset[str]]:
+    behind: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for node_id, place in history.places.items():
+        behind["fabric", place.leaf].add(node_id)
+        behind["rack", place.rack].add(node_id)
+        behind["power", place.power].add(node_id)
+        for mount in place.mounts:
+            behind["mount", mount].add(node_id)
+    for job in history.jobs:
+        behind["job", job.job_id] |= set(job.nodes)
+    return {key: frozenset(nodes) for key, nodes in behind.items() if key[1]}

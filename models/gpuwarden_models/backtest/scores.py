@@ -1,0 +1,300 @@
+"""How flags stand beside labels: recall, false alarms, and lead beside the rate when healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from gpuwarden_models.backtest.flags import Flag
+from gpuwarden_models.recording_tables import LabelRow
+from gpuwarden_verdict.entities import Rung
+from gpuwarden_verdict.fusion.gate import poisson_upper
+
+SETTLING_S = 600.0
+"""After a fault has ended, its flag may stand for the dwell time without being called false."""
+USUAL_WINDOW_S = 3600.0
+"""Window of a class none of whose labels has a precursor."""
+_DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOutcome:
+    """What became of one label.
+
+    Attributes:
+        label: The label.
+        flagged_at: When it was first flagged within it, epoch seconds; None never.
+        excluded_at: When it was first excluded within it; None never.
+        by: "entity" where the flag is the entity's own, "node" where its node was flagged for it,
+            "" for none.
+    """
+
+    label: LabelRow
+    flagged_at: float | None
+    excluded_at: float | None
+    by: str
+
+    @property
+    def lead_s(self) -> float | None:
+        """How long before action was needed, seconds; None without a flag."""
+        return None if self.flagged_at is None else self.label.start - self.flagged_at
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScore:
+    """One fault class.
+
+    Attributes:
+        labels: Faults that needed action.
+        flagged: Of these, flagged before their end.
+        excluded: Of these, excluded before their end.
+        ahead: Of these, flagged before action was needed.
+        median_lead_s: Of those flagged; None for none.
+        window_s: Length of the window before a fault in which it counts as ahead.
+        healthy_windows: Windows of that length on healthy entities.
+        healthy_flagged: Of these, with a flag of this class: what a lead by chance would be.
+        false_alarms: Flags of this class that no label explains.
+    """
+
+    labels: int
+    flagged: int
+    excluded: int
+    ahead: int
+    median_lead_s: float | None
+    window_s: float
+    healthy_windows: int
+    healthy_flagged: int
+    false_alarms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A count over a time at risk, with the exact upper 95 % bound of its rate a day."""
+
+    count: int
+    days: float
+
+    @property
+    def a_day(self) -> float:
+        """Rate a day of one entity; NaN where there was no time."""
+        return self.count / self.days if self.days > 0 else float("nan")
+
+    @property
+    def bound_a_day(self) -> float:
+        """Upper bound of the rate."""
+        return poisson_upper(self.count) / self.days if self.days > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """All figures of a labelled history.
+
+    Attributes:
+        outcomes: Of each label that needed action.
+        by_class: By fault class.
+        false_alarms: Flags that no label explains, over the healthy time of all GPUs.
+        false_exclusions: Of these, such that excluded.
+        confounding: Labels that must not lead to an exclusion.
+        confounders_excluded: Of these, such that did.
+        confounders_flagged: Of these, such that were shown as suspect.
+        not_judged: Labels outside the time that was recorded.
+    """
+
+    outcomes: tuple[LabelOutcome, ...]
+    by_class: Mapping[str, ClassScore]
+    false_alarms: Rate
+    false_exclusions: Rate
+    confounding: tuple[LabelRow, ...]
+    confounders_excluded: int
+    confounders_flagged: int
+    not_judged: int
+
+    @property
+    def confounders(self) -> int:
+        """How many labels must not lead to an exclusion."""
+        return len(self.confounding)
+
+    @property
+    def recall(self) -> float:
+        """Share of faults that were flagged before their end; NaN where there is none."""
+        hits = sum(one.flagged_at is not None for one in self.outcomes)
+        return hits / len(self.outcomes) if self.outcomes else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What was watched for how long.
+
+    Attributes:
+        start: Epoch seconds.
+        end: Epoch seconds.
+        gpus: Number of GPUs.
+        node_of: Node of each GPU by UUID.
+        behind: Nodes that stand behind a leaf, a mount or a job, by (kind, name) as in labels.
+    """
+
+    start: float
+    end: float
+    gpus: int
+    node_of: Mapping[str, str]
+    behind: Mapping[tuple[str, str], frozenset[str]]
+
+
+def score(flags: Sequence[Flag], labels: Sequence[LabelRow], watched: Watched) -> Scores:
+    """Hold flags against labels.
+
+    Args:
+        flags: All flags.
+        labels: All labels.
+        watched: What was watched.
+    """
+    inside = [one for one in labels if one.start <= watched.end and one.end >= watched.start]
+    faults = [one for one in inside if one.action_needed]
+    confounders = [one for one in inside if not one.action_needed]
+    outcomes = tuple(_outcome(label, flags, watched) for label in faults)
+    false = [flag for flag in flags if not _explained(flag, inside, watched)]
+    days = _healthy_days(inside, watched)
+    excluded = [flag for flag in false if flag.rung >= Rung.EXCLUDE]
+    touched = [_touching(label, flags, watched) for label in confounders]
+    return Scores(
+        outcomes=outcomes,
+        by_class=_by_class(outcomes, false, days),
+        false_alarms=Rate(len(false), days),
+        false_exclusions=Rate(len(excluded), days),
+        confounding=tuple(confounders),
+        confounders_excluded=sum(
+            any(flag.rung >= Rung.EXCLUDE and not _is_fault(flag, faults, watched) for flag in some)
+            for some in touched
+        ),
+        confounders_flagged=sum(bool(some) for some in touched),
+        not_judged=len(labels) - len(inside),
+    )
+
+
+def _outcome(label: LabelRow, flags: Sequence[Flag], watched: Watched) -> LabelOutcome:
+    own = [flag for flag in flags if _is_same(flag, label) and _overlaps(flag, label)]
+    wide = [flag for flag in flags if _is_around(flag, label, watched) and _overlaps(flag, label)]
+    found = own or wide
+    begin = label.precursor_start
+    flagged = min((max(flag.first_flagged_at, begin) for flag in found), default=None)
+    excluded = min(
+        (
+            max(flag.first_excluded_at, begin)
+            for flag in (*own, *wide)
+            if flag.first_excluded_at is not None
+        ),
+        default=None,
+    )
+    by = "entity" if own else "node" if wide else ""
+    return LabelOutcome(label, flagged, excluded, by)
+
+
+def _is_same(flag: Flag, label: LabelRow) -> bool:
+    return (flag.name.kind, flag.name.entity) == (label.entity_kind, label.entity)
+
+
+def _is_around(flag: Flag, label: LabelRow, watched: Watched) -> bool:
+    """Whether the flag is of the node that the label's entity sits in, or the other way round."""
+    node = _node_of(label, watched)
+    if not node:
+        return False
+    if flag.name.kind == "node":
+        return flag.name.entity == node
+    return label.entity_kind == "node" and flag.name.node == node
+
+
+def _node_of(label: LabelRow, watched: Watched) -> str:
+    match label.entity_kind:
+        case "gpu":
+            return watched.node_of.get(label.entity, "")
+        case "nic" | "disk":
+            return label.entity.partition("/")[0]
+        case "node":
+            return label.entity
+        case _:
+            return ""
+
+
+def _overlaps(flag: Flag, label: LabelRow, settling_s: float = 0.0) -> bool:
+    until = label.end + settling_s
+    return flag.first_flagged_at <= until and flag.last_flagged_at >= label.precursor_start
+
+
+def _touching(label: LabelRow, flags: Sequence[Flag], watched: Watched) -> list[Flag]:
+    return [
+        flag
+        for flag in flags
+        if _overlaps(flag, label, SETTLING_S)
+        and (_is_same(flag, label) or _is_around(flag, label, watched))
+    ]
+
+
+def _is_fault(flag: Flag, faults: Sequence[LabelRow], watched: Watched) -> bool:
+    return any(bool(_touching(label, [flag], watched)) for label in faults)
+
+
+def _explained(flag: Flag, labels: Sequence[LabelRow], watched: Watched) -> bool:
+    """Whether a label speaks of it; one of a leaf, a mount or a job also of what is behind it."""
+    for label in labels:
+        if not _overlaps(flag, label, SETTLING_S):
+            continue
+        behind = watched.behind.get((label.entity_kind, label.entity), frozenset())
+        if flag.name.node in behind or _is_same(flag, label) or _is_around(flag, label, watched):
+            return True
+    return False
+
+
+def _healthy_days(labels: Iterable[LabelRow], watched: Watched) -> float:
+    whole = watched.gpus * (watched.end - watched.start)
+    labelled = sum(
+        max(0.0, min(one.end + SETTLING_S, watched.end) - max(one.precursor_start, watched.start))
+        for one in labels
+        if one.entity_kind == "gpu"
+    )
+    return max(0.0, whole - labelled) / _DAY_S
+
+
+def _by_class(
+    outcomes: Sequence[LabelOutcome], false: Sequence[Flag], healthy_days: float
+) -> dict[str, ClassScore]:
+    names = {one.label.fault_class.value for one in outcomes}
+    names |= {flag.fault_class.value for flag in false}
+    return {
+        name: _of_class(
+            [one for one in outcomes if one.label.fault_class.value == name],
+            [flag for flag in false if flag.fault_class.value == name],
+            healthy_days,
+        )
+        for name in sorted(names)
+    }
+
+
+def _of_class(
+    outcomes: Sequence[LabelOutcome], false: Sequence[Flag], healthy_days: float
+) -> ClassScore:
+    leads = [lead for one in outcomes if (lead := one.lead_s) is not None]
+    windows = [one.label.start - one.label.precursor_start for one in outcomes]
+    window_s = median([one for one in windows if one > 0] or [USUAL_WINDOW_S])
+    return ClassScore(
+        labels=len(outcomes),
+        flagged=len(leads),
+        excluded=sum(one.excluded_at is not None for one in outcomes),
+        ahead=sum(lead > 0 for lead in leads),
+        median_lead_s=median(leads) if leads else None,
+        window_s=window_s,
+        healthy_windows=int(healthy_days * _DAY_S / window_s),
+        healthy_flagged=_windows_touched(false, window_s),
+        false_alarms=len(false),
+    )
+
+
+def _windows_touched(false: Sequence[Flag], window_s: float) -> int:
+    touched = {
+        (flag.name.entity, number)
+        for flag in false
+        for number in range(
+            int(flag.first_flagged_at // window_s), int(flag.last_flagged_at // window_s) + 1
+        )
+    }
+    return len(touched)

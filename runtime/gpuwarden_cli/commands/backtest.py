@@ -1,0 +1,230 @@
+"""`gpuwarden backtest`: what the judge would have said about what a fleet showed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from gpuwarden_cli.exits import CommandError, ExitCode
+from gpuwarden_cli.extras import load
+from gpuwarden_cli.output import print_table
+
+_MOST_SHOWN = 20
+_PROMETHEUS = "gpuwarden_models.recording_prometheus"
+
+
+def register(app: typer.Typer) -> None:
+    """Put the sub-command into the app."""
+    app.command()(backtest)
+
+
+def backtest(
+    recording: Annotated[Path | None, typer.Argument(help="Folder of a recording.")] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Play a Prometheus' own history instead of a folder."),
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="With --prometheus: from when; ISO 8601 or epoch seconds.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option(help="With --prometheus: until when; else now.")
+    ] = None,
+    kernel_logs: Annotated[
+        Path | None, typer.Option(help="With --prometheus: folder of NODE.log[.gz].")
+    ] = None,
+    jobs: Annotated[Path | None, typer.Option(help="With --prometheus: jobs.csv.")] = None,
+    fleet: Annotated[Path | None, typer.Option(help="With --prometheus: fleet.csv.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the whole answer there.")
+    ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Write a report for people there: one file.")
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="Policy file; its mode is taken as act.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of a model; else the one that ships.")
+    ] = None,
+    rules_alone: Annotated[
+        bool, typer.Option("--rules-alone", help="Without the learnt score.")
+    ] = False,
+) -> None:
+    """Play a recording through the judge: what would be flagged, excluded and missed, and when.
+
+    The same windows, detectors, incidents and policy as the server's, on the recording's own clock.
+    """
+    if (recording is None) == (prometheus is None):
+        raise CommandError(ExitCode.USAGE, "give a recording's folder, or --prometheus URL")
+    beside = (start, end, kernel_logs, jobs, fleet)
+    if prometheus is None and any(one is not None for one in beside):
+        raise CommandError(
+            ExitCode.USAGE,
+            "--start, --end, --kernel-logs, --jobs and --fleet go with --prometheus",
+            "a recording's folder has all of these in it",
+        )
+    errors = (OSError, load("gpuwarden_models.recording", "RecordingError", "train"))
+    try:
+        rules, score = _rules(policy), None if rules_alone else _model(model)
+        if recording is not None:
+            history, source = _open(recording), str(recording)
+        else:
+            tables = load(_PROMETHEUS, "tables_beside", "train")(fleet, jobs, kernel_logs)
+            span = _moment("--start", start), time.time() if end is None else _moment("--end", end)
+            history = load(_PROMETHEUS, "read_prometheus", "train")(prometheus, *span, tables)
+            source = _bare(str(prometheus))
+        report = _play(history, source, rules, score)
+        _write(report, json_file, html_file)
+    except errors as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    _tell(report)
+
+
+def _open(folder: Path) -> Any:
+    kinds = load("gpuwarden_models.names", "KEY_COLUMNS", "train")
+    return load("gpuwarden_models.recording", "Recording", "train")(folder, tuple(kinds))
+
+
+def _moment(option: str, text: str | None) -> float:
+    if text is None:
+        raise CommandError(ExitCode.USAGE, f"--prometheus needs {option}")
+    try:
+        at: float = load("gpuwarden_models.recording_tables", "parse_time", "train")(text)
+    except ValueError as error:
+        raise CommandError(
+            ExitCode.USAGE,
+            f"{option} {text!r} is no time",
+            "give ISO 8601, as 2026-03-01T12:00:00, or epoch seconds",
+        ) from error
+    return at
+
+
+def _bare(url: str) -> str:
+    """An address without its credentials, which belong in no report."""
+    scheme, _, rest = url.rpartition("://")
+    host = rest.rpartition("@")[2]
+    return f"{scheme}://{host}" if scheme else host
+
+
+def _rules(path: Path | None) -> Any:
+    parse = load("gpuwarden_verdict.policy.parse", "parse_policy", "train")
+    wrong: type[Exception] = load("gpuwarden_verdict.policy.problem", "PolicyError", "train")
+    try:
+        return parse(path.read_text(encoding="utf-8") if path is not None else "")
+    except wrong as error:
+        raise CommandError(ExitCode.USAGE, f"{path}: {error}") from error
+
+
+def _model(folder: Path | None) -> Any:
+    loaded = load("gpuwarden_server.learning.models", "load_model", "train")(folder)
+    if loaded.model is None:
+        raise CommandError(
+            ExitCode.USAGE,
+            f"no model: {loaded.trouble}",
+            "name a model's folder with --model, or judge with --rules-alone",
+        )
+    return loaded.model
+
+
+def _play(history: Any, source: str, rules: Any, score: Any) -> Any:
+    run = load("gpuwarden_models.backtest.running", "backtest", "train")
+    with _progress() as bar:
+        task = bar.add_task(f"{len(history.nodes)} nodes", total=1.0)
+        return run(history, source, rules, score, lambda share: bar.update(task, completed=share))
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on standard error; nothing where that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    bar = Progress(
+        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+        disable=not sys.stderr.isatty(),
+    )  # fmt: skip
+    with bar:
+        yield bar
+
+
+def _write(report: Any, json_file: Path | None, html_file: Path | None) -> None:
+    if json_file is not None:
+        encode = load("msgspec.json", "encode", "train")
+        tidy = load("msgspec.json", "format", "train")
+        json_file.write_bytes(tidy(encode(report.form()), indent=2) + b"\n")
+    if html_file is not None:
+        page = load("gpuwarden_models.backtest.page", "page", "train")
+        html_file.write_text(page(report), encoding="utf-8")
+
+
+def _tell(report: Any) -> None:
+    form = report.form()
+    played, flags = form["recording"], form["flags"]
+    hours = (played["end"] - played["start"]) / 3600.0
+    print(
+        f"{played['nodes']} nodes, {played['gpus']} GPUs, {hours:.1f} h at"
+        f" {played['interval_s']:g} s: {len(flags)} flags"
+    )
+    excluded = sum(flag["rung"] != "suspect" for flag in flags)
+    print(f"  excluded by the policy in act mode: {excluded}")
+    if form["blind_planes"]:
+        print(f"  blind on: {', '.join(form['blind_planes'])}")
+    if "scores" in form:
+        _tell_scores(form["scores"])
+    if flags:
+        _tell_flags(flags)
+
+
+def _tell_scores(scores: Any) -> None:
+    labels = scores["labels"]
+    flagged = sum(one["flagged_at"] is not None for one in labels)
+    false, wrong = scores["false_alarms"], scores["false_exclusions"]
+    print(f"  labelled faults flagged before their end: {flagged} of {len(labels)}")
+    print(
+        f"  false alarms: {false['count']}, exclusions among them: {wrong['count']},"
+        f" in {false['gpu_days']:.1f} healthy GPU-days"
+    )
+    print(f"  confounders excluded: {scores['confounders_excluded']} of {scores['confounders']}")
+    rows = [
+        (
+            name,
+            one["labels"],
+            one["flagged"],
+            one["excluded"],
+            one["ahead"],
+            "" if one["median_lead_s"] is None else f"{one['median_lead_s'] / 60:.1f} min",
+            f"{one['healthy_flagged']} of {one['healthy_windows']}",
+            one["false_alarms"],
+        )
+        for name, one in scores["by_class"].items()
+    ]
+    columns = (
+        *("CLASS", "FAULTS", "FLAGGED", "EXCLUDED", "AHEAD", "MEDIAN LEAD"),
+        *("HEALTHY WINDOWS FLAGGED", "FALSE"),
+    )
+    print_table(columns, rows, "no labelled fault")
+
+
+def _tell_flags(flags: Any) -> None:
+    utc = load("gpuwarden_runtime.place", "utc", "cli")
+    rows = [
+        (
+            flag["entity_kind"],
+            flag["entity"],
+            flag["fault_class"],
+            flag["rung"],
+            utc(flag["first_flagged_at"]),
+            flag["reasons"][0] if flag["reasons"] else "",
+        )
+        for flag in flags[:_MOST_SHOWN]
+    ]
+    print_table(("KIND", "ENTITY", "CLASS", "RUNG", "FIRST", "WHY"), rows, "nothing was flagged")
+    if len(flags) > _MOST_SHOWN:
+        print(f"  {len(flags) - _MOST_SHOWN} more with --json or --html")
