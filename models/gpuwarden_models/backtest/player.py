@@ -16,6 +16,8 @@ from gpuwarden_verdict.windows import ReadTable
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.metrics import EntityKind
 
+SWEEP_S = 5.0
+"""Sweeps come no closer than the server's own by default."""
 _SPOOL = "0b" * 16
 
 
@@ -47,6 +49,7 @@ class Player:
         self._interval_s = history.interval_s
         self._rows: dict[EntityKind, _Rows] = {}
         self._seq: dict[str, int] = {}
+        self._swept_at = -np.inf
         for node_id in history.nodes:
             place = history.places.get(node_id)
             if place is not None:
@@ -61,7 +64,9 @@ class Player:
             self._tell(node_id, list(events), frame.at)
         tables = [read for table in frame.tables if (read := self._read(frame, table)) is not None]
         self._engine.read(tables, _heard(frame), frame.at, self._interval_s)
-        self._engine.sweep(frame.at)
+        if frame.at - self._swept_at >= SWEEP_S:
+            self._swept_at = frame.at
+            self._engine.sweep(frame.at)
 
     def _tell(self, node_id: str, events: Sequence[NodeEvent], at: float) -> None:
         for boot_id, same in groupby(events, key=lambda one: one.boot_id):

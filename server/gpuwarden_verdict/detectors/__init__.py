@@ -22,6 +22,7 @@ from gpuwarden_verdict.detectors.fabric_states import FABRIC_STATES
 from gpuwarden_verdict.detectors.failed_jobs import FailedJobsDetector
 from gpuwarden_verdict.detectors.gpu_answers import detect_answers
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
+from gpuwarden_verdict.detectors.gpu_unread import GpuUnreadDetector
 from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
 from gpuwarden_verdict.detectors.hung_kernel import HungKernelDetector
@@ -103,6 +104,7 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     EccUncorrectedDetector(),
     EccCorrectedDetector(),
     DeviceMissingDetector(),
+    GpuUnreadDetector(),
     *BUS_COUNTERS,
     PCIE_WIDTH,
     PCIE_GENERATION,
