@@ -9,7 +9,7 @@ from gpuwarden_verdict.detectors.gpu_unread import LONG_S, GpuUnreadDetector
 from gpuwarden_verdict.entities import EntityRef, Rung
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.signals import Signal
-from tests.builders.verdict import START, Fleet, gpu_ref, node_ref
+from tests.builders.verdict import Fleet, gpu_ref, node_ref
 
 DETECTOR = GpuUnreadDetector()
 
