@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,35 +64,60 @@ def backtest(
 
     The same windows, detectors, incidents and policy as the server's, on the recording's own clock.
     """
-    if (recording is None) == (prometheus is None):
-        raise CommandError(ExitCode.USAGE, "give a recording's folder, or --prometheus URL")
-    beside = (start, end, kernel_logs, jobs, fleet)
-    if prometheus is None and any(one is not None for one in beside):
-        raise CommandError(
-            ExitCode.USAGE,
-            "--start, --end, --kernel-logs, --jobs and --fleet go with --prometheus",
-            "a recording's folder has all of these in it",
-        )
+    beside = _Beside(prometheus, start, end, kernel_logs, jobs, fleet)
     errors = (OSError, load("gpuwarden_models.recording", "RecordingError", "train"))
     try:
-        rules, score = _rules(policy), None if rules_alone else _model(model)
-        if recording is not None:
-            history, source = _open(recording), str(recording)
-        else:
-            tables = load(_PROMETHEUS, "tables_beside", "train")(fleet, jobs, kernel_logs)
-            span = _moment("--start", start), time.time() if end is None else _moment("--end", end)
-            history = load(_PROMETHEUS, "read_prometheus", "train")(prometheus, *span, tables)
-            source = _bare(str(prometheus))
-        report = _play(history, source, rules, score)
+        history, source = _history(recording, beside)
+        score = None if rules_alone else _model(model)
+        report = _play(history, source, _rules(policy), score)
         _write(report, json_file, html_file)
     except errors as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     _tell(report)
 
 
-def _open(folder: Path) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """A Prometheus, and what it does not know."""
+
+    url: str | None
+    start: str | None
+    end: str | None
+    kernel_logs: Path | None
+    jobs: Path | None
+    fleet: Path | None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any of what goes beside it is given."""
+        beside = (self.start, self.end, self.kernel_logs, self.jobs, self.fleet)
+        return any(one is not None for one in beside)
+
+
+def _history(recording: Path | None, beside: _Beside) -> tuple[Any, str]:
+    """What is to be played, and its name."""
+    if (recording is None) == (beside.url is None):
+        raise CommandError(ExitCode.USAGE, "give a recording's folder, or --prometheus URL")
+    if recording is None:
+        return _ask(beside)
+    if beside.is_given:
+        raise CommandError(
+            ExitCode.USAGE,
+            "--start, --end, --kernel-logs, --jobs and --fleet go with --prometheus",
+            "a recording's folder has all of these in it",
+        )
     kinds = load("gpuwarden_models.names", "KEY_COLUMNS", "train")
-    return load("gpuwarden_models.recording", "Recording", "train")(folder, tuple(kinds))
+    opened = load("gpuwarden_models.recording", "Recording", "train")
+    return opened(recording, tuple(kinds)), str(recording)
+
+
+def _ask(beside: _Beside) -> tuple[Any, str]:
+    begin = _moment("--start", beside.start)
+    until = time.time() if beside.end is None else _moment("--end", beside.end)
+    tables = load(_PROMETHEUS, "tables_beside", "train")
+    read = load(_PROMETHEUS, "read_prometheus", "train")
+    known = tables(beside.fleet, beside.jobs, beside.kernel_logs)
+    return read(beside.url, begin, until, known), _bare(str(beside.url))
 
 
 def _moment(option: str, text: str | None) -> float:
