@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,11 @@ from gpuwarden_wire.metrics import EntityKind
 
 AnyArray = npt.NDArray[Any]
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 _PlaneKey = tuple[str, str]  # detector, name
+
+NO_CODE = -1
+"""Code of an entity without a word."""
 
 _MAGIC = b"GWSM"
 _VERSION = 1
@@ -64,6 +68,17 @@ class _KindMemory:
     stored: dict[_PlaneKey, AnyArray] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Codes:
+    """Codes of one name, and what they were made of: see `SweepMemory.codes`."""
+
+    source: object
+    seen: Sequence[EntityRef]
+    refs: list[EntityRef]
+    codes: I64
+    words: list[str]
+
+
 class SweepMemory:
     """Planes and tables of sweep detectors. Used by one thread, during sweeps."""
 
@@ -72,6 +87,9 @@ class SweepMemory:
         self._kinds: dict[EntityKind, _KindMemory] = {}
         self._tables: dict[tuple[str, str, str], F64] = {}
         self._swept_at: dict[str, float] = {}
+        self._codes: dict[str, _Codes] = {}
+        self._sweep: object = None
+        self._scratch: dict[Any, Any] = {}
 
     def plane(
         self,
@@ -130,6 +148,57 @@ class SweepMemory:
     def tables(self) -> Mapping[tuple[str, str, str], F64]:
         """All tables, by detector, name and scope."""
         return self._tables
+
+    def codes(
+        self, view: KindView, name: str, source: object, word_of: Callable[[EntityRef], str]
+    ) -> I64:
+        """A number for each entity's word, made anew only when entities or `source` change.
+
+        Codes follow the words' alphabet, so that equal fleets get equal codes. Not exported.
+
+        Args:
+            view: All entities of one kind.
+            name: Which codes; one name for one kind.
+            source: What `word_of` looks into; compared with the former one by identity, then by
+                equality.
+            word_of: The word of an entity, "" for none.
+
+        Returns:
+            int64, shape (N,), NO_CODE where there is no word.
+        """
+        return self._coded(view, name, source, word_of).codes
+
+    def words(self, name: str) -> Sequence[str]:
+        """The words of `codes` made last under a name, by code."""
+        return self._codes[name].words
+
+    def _coded(
+        self, view: KindView, name: str, source: object, word_of: Callable[[EntityRef], str]
+    ) -> _Codes:
+        kept, refs = self._codes.get(name), view.refs
+        if kept is not None and len(kept.codes) == len(refs) and kept.source == source:
+            if kept.seen is refs:
+                return kept
+            if kept.refs == refs:
+                kept.seen = refs
+                return kept
+        named = [word_of(ref) for ref in refs]
+        words = sorted({word for word in named if word})
+        numbers = {word: number for number, word in enumerate(words)}
+        codes = np.fromiter((numbers.get(w, NO_CODE) for w in named), np.int64, len(named))
+        self._codes[name] = _Codes(source, refs, list(refs), codes, words)
+        return self._codes[name]
+
+    def scratch(self, sweep: object) -> dict[Any, Any]:
+        """What detectors of one sweep share with each other; empty again at the next.
+
+        Args:
+            sweep: Tells sweeps apart, by identity: its `FleetContext`.
+        """
+        if self._sweep is not sweep:
+            self._sweep = sweep
+            self._scratch = {}
+        return self._scratch
 
     def elapsed_s(self, detector: str, now: float) -> float:
         """Seconds since the detector's sweep before this one; 0 at its first, never below 0.

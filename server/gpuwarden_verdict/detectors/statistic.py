@@ -1,0 +1,199 @@
+"""A detector whose rule is a number a entity, held against a limit for some time.
+
+What differs between such detectors is data: what is measured, the limit (fixed, or learnt for an
+alarm budget), how long it must be passed, and what that means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors.reading import (
+    Bool,
+    clear_recoveries,
+    hits,
+    in_boot_grace,
+    level_signal,
+)
+from gpuwarden_verdict.detectors.scene import Scene
+from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.grouping import Grouping
+from gpuwarden_verdict.signals import Persistence, Plane, Recovery, Signal
+from gpuwarden_verdict.tuning.limits import LimitRule, Threshold, learn, limits_now, thresholds
+from gpuwarden_verdict.windows import FleetReading
+from gpuwarden_verdict.windows.planes import F32, AnyArray
+from gpuwarden_wire.metrics import EntityKind
+
+SUSTAINED = 0.8
+"""Share of the sweeps of the persistence in which the limit must be passed: one good reading in
+five is forgiven, since it weighs four times a bad one."""
+FEWEST_SWEEPS = 3
+"""However long a sweep is away from the next, so many must see it."""
+CLEAR_SHARE = 0.6
+"""Below this share of the limit it is clear; between the two nothing is said."""
+CROWD = 0.25
+"""When a larger share of a group is beyond, what they share is the cause: nobody is blamed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is measured of N entities.
+
+    Attributes:
+        value: Held against the limit, float32, shape (N,); NaN where nothing can be said.
+        shown: Further numbers for the words, by name, shape (N,) each.
+        group: Who shares causes: where many of a group are beyond, nobody is blamed. None: nobody.
+        condition: What must hold besides, shape (N,); None: nothing.
+    """
+
+    value: F32
+    shown: Mapping[str, AnyArray] = field(default_factory=dict)
+    group: Grouping | None = None
+    condition: Bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticDetector:
+    """Signals of entities whose statistic was beyond its limit for long enough.
+
+    Attributes:
+        name: Detector.
+        version: Raised on any change of its results.
+        kind: Kind of entity that it is about.
+        measure: The statistic.
+        limits: Its limit.
+        fault_class: Where the fault lies.
+        plane: Kind of evidence.
+        score: 0..1.
+        severity: Urgency.
+        says: The evidence in words, a format with {entity}, {value}, {limit} and what is shown.
+        clear_says: The clear reading in words, the same.
+        action: Recommended.
+        max_rung: Highest rung it may support.
+        persistence: How the condition ends.
+        quiet_after_boot: Whether nothing is said in a node's first minutes.
+    """
+
+    name: str
+    version: int
+    kind: EntityKind
+    measure: Callable[[Scene], Measured]
+    limits: LimitRule
+    fault_class: FaultClass
+    plane: Plane
+    score: float
+    severity: Severity
+    says: str
+    clear_says: str
+    action: RecommendedAction = RecommendedAction.INVESTIGATE
+    max_rung: Rung = Rung.SUSPECT
+    persistence: Persistence = Persistence.LEVEL
+    quiet_after_boot: bool = True
+
+    @property
+    def speaks_for(self) -> frozenset[str]:
+        """Its own evidence."""
+        return frozenset({self.name})
+
+    def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
+        """One signal an entity; limits go on being learnt."""
+        scene = Scene(self.kind, state, fleet, now)
+        if not len(scene.view):
+            return []
+        measured, limit = self._measured(scene), self._limit(scene)
+        learn(fleet.memory, fleet.tuning, self.name, self.limits, scene.scopes(), measured.value, now)
+        with np.errstate(invalid="ignore"):
+            beyond: Bool = measured.value > limit
+        if measured.condition is not None:
+            beyond &= measured.condition
+        if self.quiet_after_boot and beyond.any():
+            beyond &= ~in_boot_grace(state, scene.view, fleet, now)
+        lasting = self._held(scene, beyond)
+        lasting &= beyond
+        if measured.group is not None and lasting.any():
+            crowd = measured.group.share(beyond, ~np.isnan(measured.value))
+            lasting &= ~(crowd > CROWD)
+        return [self._signal(ref, row, measured, limit, now) for row, ref in hits(scene.view, lasting)]
+
+    def clears(
+        self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
+    ) -> list[Recovery]:
+        """Entities whose statistic is well below the limit again."""
+        scene = Scene(self.kind, state, fleet, now)
+        if not len(scene.view):
+            return []
+        measured, limit = self._measured(scene), self._limit(scene)
+        with np.errstate(invalid="ignore"):
+            clear: Bool = measured.value < CLEAR_SHARE * limit
+        return clear_recoveries(
+            state,
+            self.kind,
+            entities,
+            clear,
+            self.speaks_for,
+            now,
+            lambda row: self._words(self.clear_says, scene.view.refs[row], row, measured, limit),
+        )
+
+    def thresholds(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Threshold]:
+        """The limits in force, scope by scope."""
+        scene = Scene(self.kind, state, fleet, now)
+        if not len(scene.view):
+            return []
+        return thresholds(fleet.memory, fleet.tuning, self.name, self.limits, scene.scopes())
+
+    def _measured(self, scene: Scene) -> Measured:
+        return scene.once(("measured", self.name), lambda: self.measure(scene))
+
+    def _limit(self, scene: Scene) -> F32:
+        fleet = scene.fleet
+        return scene.once(
+            ("limit", self.name),
+            lambda: limits_now(
+                fleet.memory, fleet.tuning, self.name, self.limits, scene.scopes()
+            ),
+        )
+
+    def _held(self, scene: Scene, beyond: Bool) -> Bool:
+        """Whether the limit was passed for long enough, shape (N,)."""
+        memory, lasts = scene.fleet.memory, self.limits.persist_s
+        if lasts <= 0.0:
+            return beyond.copy()
+        held = memory.plane(scene.view, self.name, "held")
+        step = min(memory.elapsed_s(self.name, scene.now), lasts / FEWEST_SWEEPS)
+        held += np.where(beyond, step, -step * SUSTAINED / (1.0 - SUSTAINED))
+        np.clip(held, 0.0, lasts, out=held)
+        reached: Bool = held >= lasts * (1.0 - 1e-6)
+        return reached
+
+    def _signal(
+        self, ref: EntityRef, row: int, measured: Measured, limit: F32, now: float
+    ) -> Signal:
+        shown = {name: float(column[row]) for name, column in measured.shown.items()}
+        return level_signal(
+            ref,
+            now,
+            detector=self.name,
+            version=self.version,
+            fault_class=self.fault_class,
+            score=self.score,
+            severity=self.severity,
+            sentence=self._words(self.says, ref, row, measured, limit),
+            numbers={self.name: float(measured.value[row]), **shown},
+            thresholds={self.name: float(limit[row])},
+            plane=self.plane,
+            persistence=self.persistence,
+            action=self.action,
+            max_rung=self.max_rung,
+        )
+
+    def _words(
+        self, form: str, ref: EntityRef, row: int, measured: Measured, limit: F32
+    ) -> str:
+        shown = {name: float(column[row]) for name, column in measured.shown.items()}
+        value = float(measured.value[row])
+        return form.format(entity=ref.key, value=value, limit=float(limit[row]), **shown)
