@@ -26,6 +26,7 @@ from gpuwarden_cli.commands import (
     notify,
     server,
     silences,
+    thresholds,
 )
 from gpuwarden_cli.demo import command as demo
 from gpuwarden_cli.exits import CommandError, ExitCode
@@ -75,7 +76,7 @@ def build_app() -> typer.Typer:
         part.register(app)
     for part in (inject, inventory, backup, learning, backtest, kernel_log, config):
         part.register(app)
-    for part in (notify, silences):
+    for part in (notify, silences, thresholds):
         part.register(app)
     return app
 

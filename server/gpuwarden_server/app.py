@@ -393,6 +393,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         scorer=side.scorer,
         clock=base.clock,
         history=base.history,
+        thresholds=judging.thresholds,
     )
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.planner.wake)

@@ -88,6 +88,7 @@ class Fleet:
     silent: set[str] = field(default_factory=set)
     storms: frozenset[str] = frozenset()
     memory: SweepMemory = field(default_factory=SweepMemory)
+    jobs: dict[str, str] = field(default_factory=dict)
     boots: dict[str, str] = field(default_factory=dict)
     booted_at: dict[str, float] = field(default_factory=dict)
     recent: dict[str, tuple[RecentEvent, ...]] = field(default_factory=dict)
@@ -194,6 +195,7 @@ class Fleet:
             booted_at=dict(self.booted_at),
             boot_ids=dict(self.boots),
             pools={node: pool_of(self.policy, node).name for node in self.boots},
+            jobs=dict(self.jobs),
             memory=self.memory,
             tuning=self.policy.tuning,
         )

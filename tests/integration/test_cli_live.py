@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwarden_cli.app import run
 from gpuwarden_cli.exits import ExitCode
 from tests.builders.feed import get, quick_settings
 from tests.builders.processes import started
@@ -50,3 +51,34 @@ def test_where_to_must_be_said_once(tmp_path: Path) -> None:
 
 def _gpus(server: Running) -> int:
     return sum(len(node["gpus"]) for node in get(server, "/v1/nodes")["items"])
+
+
+def test_limits_in_force_are_shown_with_where_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = quick_settings(tmp_path)
+    assert settings.admin_key is not None
+    policy = tmp_path / "limits.toml"
+    policy.write_text("[detectors.clock_peers]\nlimit = 0.25\n", encoding="utf-8")
+    with running_server(settings.model_copy(update={"policy_file": policy})) as server:
+        monkeypatch.setenv("GPUWARDEN_URL", server.url)
+        monkeypatch.setenv("GPUWARDEN_KEY", settings.admin_key.get_secret_value())
+        command = [*COMMAND, "--live", "--nodes", "2", "--interval-s", "0.5"]
+        with started(command, tmp_path / "fleet.log"):
+            wait_until(lambda: get(server, "/v1/thresholds")["items"], "a sweep over readings", 60)
+            wait_until(lambda: _limits(server, "clock_peers"), "a sweep over clocks", 60)
+        assert run(["thresholds", "clock_peers"]) == ExitCode.DONE
+        assert get(server, "/v1/policy")["detectors"]["clock_peers"][0]["limit"] == 0.25
+    (one,) = _told(capsys.readouterr().out)
+    assert one.split()[:4] == ["clock_peers", "default/NVIDIA", "H100", "80GB"]
+    assert "0.25 ratio" in one
+    assert "override" in one
+
+
+def _limits(server: Running, detector: str) -> list[dict[str, object]]:
+    items: list[dict[str, object]] = get(server, "/v1/thresholds", detector=detector)["items"]
+    return items
+
+
+def _told(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("clock_peers")]

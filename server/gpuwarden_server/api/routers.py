@@ -11,6 +11,7 @@ from gpuwarden_server.api.fleet import fleet_router
 from gpuwarden_server.api.history import history_router
 from gpuwarden_server.api.nodes import nodes_router
 from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_server.api.thresholds import thresholds_router
 from gpuwarden_server.api.verdicts import verdicts_router
 from gpuwarden_server.api.why import why_router
 
@@ -23,3 +24,4 @@ def api_routers(sources: ReadSources) -> Iterable[APIRouter]:
     yield events_router(sources)
     yield fleet_router(sources)
     yield history_router(sources)
+    yield thresholds_router(sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuwarden_server.core.clock import Clock
@@ -16,6 +17,7 @@ from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.engine.fleet import GpuRecord, NodeRecord
+from gpuwarden_verdict.tuning.limits import Threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class ReadSources:
         scorer: The learnt score.
         clock: Time.
         history: What was measured.
+        thresholds: Limits in force.
     """
 
     state: Database
@@ -45,6 +48,7 @@ class ReadSources:
     scorer: Scorer
     clock: Clock
     history: History
+    thresholds: Callable[[], Sequence[Threshold]]
 
     def node(self, node_id: str) -> NodeRecord:
         """One node.

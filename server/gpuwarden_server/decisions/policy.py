@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuwarden_server.core.errors import StartError
-from gpuwarden_verdict.detectors import DETECTOR_NAMES
+from gpuwarden_verdict.detectors import DETECTOR_SETTINGS
 from gpuwarden_verdict.policy.document import Mode, PolicyDocument
 from gpuwarden_verdict.policy.parse import PolicyError, override_mode, parse_policy
 
@@ -22,7 +22,7 @@ def load_policy(file: Path | None, mode: Mode | None) -> PolicyDocument:
     """
     text = "" if file is None else _read(file)
     try:
-        document = parse_policy(text, detectors=DETECTOR_NAMES)
+        document = parse_policy(text, detectors=DETECTOR_SETTINGS)
     except PolicyError as error:
         raise StartError(
             f"policy file {file}: {error.key} = {error.value!r} cannot be used",

@@ -49,6 +49,7 @@ from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.job_ends import WINDOW_S
 from gpuwarden_verdict.policy.document import Decision
+from gpuwarden_verdict.tuning.limits import Threshold
 
 NOT_STARTED = "the judge has not started"
 
@@ -114,6 +115,7 @@ class Judging:
         self.troubles = TroubleBook(parts.refusals)
         self._meters = JudgeMeters(parts.registry)
         self._worker: JudgeWorker | None = None
+        self._sweeper: Sweeper | None = None
         self._desk: JudgeDesk | None = None
         self._closer: asyncio.Task[None] | None = None
 
@@ -164,6 +166,10 @@ class Judging:
     def sweep_age_s(self) -> float | None:
         """Seconds since the fleet was last looked over; None before the first time."""
         return None if self._worker is None else self._worker.sweep_age_s()
+
+    def thresholds(self) -> list[Threshold]:
+        """Limits in force, of what was seen at the latest sweep; none before the first."""
+        return [] if self._sweeper is None else self._sweeper.thresholds()
 
     def events_stored(self, events: Sequence[StoredEvent]) -> None:
         """Events are durable: judge them."""
@@ -221,11 +227,12 @@ class Judging:
             hold = desk.hold_of(node_id, facts.presence(node_id), parts.clock.now())
             return NodeStanding(facts.contact_of(node_id), hold)
 
+        self._sweeper = Sweeper(parts.guarded, facts, book, pools, parts.risks, self._keeper.memory)
         reasoner = Reasoner(
             book=book,
             desk=desk,
             judge=Judge(book, pools, standing_of, new_id),
-            sweeper=Sweeper(parts.guarded, facts, book, pools, parts.risks, self._keeper.memory),
+            sweeper=self._sweeper,
             relocation=Relocation(book, parts.directory),
             failed=failure_teller(self._meters),
         )

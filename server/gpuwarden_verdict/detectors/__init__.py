@@ -5,7 +5,8 @@ The two tuples are all there is: a detector that is not in them does not run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from gpuwarden_verdict.context import FleetContext, NodeContext
 from gpuwarden_verdict.detectors.aer import AER
@@ -35,6 +36,7 @@ from gpuwarden_verdict.detectors.nvlink_counters import NVLINK_COUNTERS
 from gpuwarden_verdict.detectors.nvlink_down import NvlinkDownDetector
 from gpuwarden_verdict.detectors.nvlink_log import NVLINK_LOG
 from gpuwarden_verdict.detectors.pcie_downtrained import PCIE_GENERATION, PCIE_WIDTH
+from gpuwarden_verdict.detectors.peer_deviation import PEER_DETECTORS
 from gpuwarden_verdict.detectors.plug_in_check import PlugInCheckDetector
 from gpuwarden_verdict.detectors.power_brake import BOARD_SLOWDOWN, PowerBrakeDetector
 from gpuwarden_verdict.detectors.probe_slow import POLL_SLOW, PROBE_SLOW
@@ -45,20 +47,21 @@ from gpuwarden_verdict.detectors.remap_trend import RemapTrendDetector
 from gpuwarden_verdict.detectors.retired_pages import RetiredPagesDetector
 from gpuwarden_verdict.detectors.rm_init_failed import RM_INIT_FAILED
 from gpuwarden_verdict.detectors.row_remap import ROW_REMAP_FAILURE, ROW_REMAP_PENDING
+from gpuwarden_verdict.detectors.statistic import StatisticDetector
 from gpuwarden_verdict.detectors.storage import DISK_ERROR, FS_READONLY, NFS_TIMEOUT
 from gpuwarden_verdict.detectors.sxid import SxidDetector
-from gpuwarden_verdict.detectors.temperature_peers import TemperaturePeersDetector
 from gpuwarden_verdict.detectors.thermal import THERMAL
 from gpuwarden_verdict.detectors.uncorrectable_remap import UncorrectableRemapDetector
 from gpuwarden_verdict.detectors.xid import XidDetector
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.signals import Persistence, Recovery, Signal
+from gpuwarden_verdict.tuning.limits import ScopedRule
 from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.events import Event
 
 __all__ = [
-    "DETECTOR_NAMES",
+    "DETECTOR_SETTINGS",
     "EVENT_DETECTORS",
     "SWEEP_DETECTORS",
     "EventDetector",
@@ -69,6 +72,7 @@ __all__ = [
     "detect_risk",
     "detect_risk_clear",
     "detect_sweep",
+    "scoped_rules",
 ]
 
 EVENT_DETECTORS: tuple[EventDetector, ...] = (
@@ -116,19 +120,30 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     *FABRIC_STATES,
     FabricServiceDetector(),
     *THERMAL,
-    TemperaturePeersDetector(),
     PowerBrakeDetector(),
     BOARD_SLOWDOWN,
     HungKernelDetector(),
     PROBE_SLOW,
     POLL_SLOW,
     FailedJobsDetector(),
+    *PEER_DETECTORS,
 )
 
-DETECTOR_NAMES = frozenset(
-    [one.name for one in EVENT_DETECTORS] + [one.name for one in SWEEP_DETECTORS]
+_SETTINGS_OF_ALL = frozenset({"enabled", "pools"})
+
+
+def _settings(detector: EventDetector | SweepDetector) -> frozenset[str]:
+    if not isinstance(detector, StatisticDetector):
+        return _SETTINGS_OF_ALL
+    learns = detector.limits.budget is not None
+    return _SETTINGS_OF_ALL | {"limit"} | ({"budget"} if learns else set())
+
+
+DETECTOR_SETTINGS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {one.name: _settings(one) for one in EVENT_DETECTORS}
+    | {one.name: _settings(one) for one in SWEEP_DETECTORS}
 )
-"""What a policy may name under [detectors]."""
+"""What a policy may say under [detectors.NAME], by name."""
 
 
 def detect_event(event: Event, ref: EntityRef, node: NodeContext) -> list[Signal]:
@@ -177,3 +192,13 @@ def detect_clears(
         ordered = sorted(entities, key=lambda ref: (ref.kind, ref.key))
         recoveries += detector.clears(state, fleet, ordered, now) if ordered else []
     return recoveries
+
+
+def scoped_rules(state: FleetReading, fleet: FleetContext, now: float) -> list[ScopedRule]:
+    """Limits of all detectors that hold a statistic against one, where there is anything to see."""
+    rules = (
+        detector.scoped_rule(state, fleet, now)
+        for detector in SWEEP_DETECTORS
+        if isinstance(detector, StatisticDetector)
+    )
+    return [rule for rule in rules if rule is not None]

@@ -8,21 +8,23 @@ from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.memory import NO_CODE
 from gpuwarden_verdict.windows import KindView
-from gpuwarden_verdict.windows.planes import F32, I64, AnyArray
+from gpuwarden_verdict.windows.planes import F64, I64, AnyArray
 
-__all__ = ["NO_CODE", "group_median", "model_codes"]
+UNKNOWN_GROUP = NO_CODE
+"""Group of entities that are compared with nobody."""
 
 
 def model_codes(view: KindView, fleet: FleetContext) -> I64:
-    """A number a product name, int64, shape (N,); NO_CODE where the model is not known."""
+    """A number a product name, int64, shape (N,); UNKNOWN_GROUP where the model is not known."""
     models = fleet.models
     return fleet.memory.codes(view, "models", models, lambda ref: models.get(ref.key, ""))
 
 
-def group_median(values: AnyArray, groups: I64, fewest: int) -> F32:
-    """Median of each entity's group, float32, shape (N,).
+def group_median(values: AnyArray, groups: I64, fewest: int) -> F64:
+    """Median of each entity's group, float64, shape (N,).
 
     NaN where the group is unknown or has fewer than `fewest` numbers.
     """
     grouping = Grouping(groups, fewest)
-    return grouping.per_entity(grouping.middle(values.astype(np.float32)).median)
+    of_group = grouping.middle(values.astype(np.float32)).median
+    return grouping.per_entity(of_group).astype(np.float64)

@@ -9,9 +9,10 @@ from typing import TypeVar, cast
 import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
-from gpuwarden_verdict.detectors.peer_groups import NO_CODE, model_codes
+from gpuwarden_verdict.detectors.peer_groups import model_codes
 from gpuwarden_verdict.detectors.reading import Bool, fresh
 from gpuwarden_verdict.grouping import Grouping
+from gpuwarden_verdict.memory import NO_CODE
 from gpuwarden_verdict.tuning.limits import Scopes
 from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F32, I64

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.detectors.about import CLEARED_BY, About
 from gpuwarden_verdict.detectors.reading import (
     Bool,
     clear_recoveries,
@@ -21,9 +22,8 @@ from gpuwarden_verdict.detectors.reading import (
 )
 from gpuwarden_verdict.detectors.scene import Scene
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
-from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.signals import Persistence, Plane, Recovery, Signal
-from gpuwarden_verdict.tuning.limits import LimitRule, Threshold, learn, limits_now, thresholds
+from gpuwarden_verdict.tuning.limits import LimitRule, ScopedRule, learn, limits_now
 from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_verdict.windows.planes import F32, AnyArray
 from gpuwarden_wire.metrics import EntityKind
@@ -46,13 +46,14 @@ class Measured:
     Attributes:
         value: Held against the limit, float32, shape (N,); NaN where nothing can be said.
         shown: Further numbers for the words, by name, shape (N,) each.
-        group: Who shares causes: where many of a group are beyond, nobody is blamed. None: nobody.
+        crowd: Given who is beyond, shape (N,), the share beyond among those who share its causes:
+            where it is large, nobody is blamed. None: nobody shares any.
         condition: What must hold besides, shape (N,); None: nothing.
     """
 
     value: F32
     shown: Mapping[str, AnyArray] = field(default_factory=dict)
-    group: Grouping | None = None
+    crowd: Callable[[Bool], F32] | None = None
     condition: Bool | None = None
 
 
@@ -64,6 +65,8 @@ class StatisticDetector:
         name: Detector.
         version: Raised on any change of its results.
         kind: Kind of entity that it is about.
+        what: Short, for a table: what it finds.
+        needs: Metrics without any of which there is nothing to measure.
         measure: The statistic.
         limits: Its limit.
         fault_class: Where the fault lies.
@@ -81,6 +84,8 @@ class StatisticDetector:
     name: str
     version: int
     kind: EntityKind
+    what: str
+    needs: tuple[str, ...]
     measure: Callable[[Scene], Measured]
     limits: LimitRule
     fault_class: FaultClass
@@ -99,13 +104,20 @@ class StatisticDetector:
         """Its own evidence."""
         return frozenset({self.name})
 
+    @property
+    def about(self) -> About:
+        """The detector in words."""
+        clears = f"below {CLEAR_SHARE:.0%} of the limit again, or a passed check"
+        if self.persistence is not Persistence.LEVEL:
+            clears = CLEARED_BY[self.persistence]
+        return About(self.plane, self.needs, self.what, self.limits.in_words, self.max_rung, clears)
+
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal an entity; limits go on being learnt."""
         scene = Scene(self.kind, state, fleet, now)
-        if not len(scene.view):
+        if self._is_blind(scene):
             return []
         measured, limit = self._measured(scene), self._limit(scene)
-        learn(fleet.memory, fleet.tuning, self.name, self.limits, scene.scopes(), measured.value, now)
         with np.errstate(invalid="ignore"):
             beyond: Bool = measured.value > limit
         if measured.condition is not None:
@@ -114,17 +126,19 @@ class StatisticDetector:
             beyond &= ~in_boot_grace(state, scene.view, fleet, now)
         lasting = self._held(scene, beyond)
         lasting &= beyond
-        if measured.group is not None and lasting.any():
-            crowd = measured.group.share(beyond, ~np.isnan(measured.value))
-            lasting &= ~(crowd > CROWD)
-        return [self._signal(ref, row, measured, limit, now) for row, ref in hits(scene.view, lasting)]
+        if measured.crowd is not None and lasting.any():
+            lasting &= ~(measured.crowd(beyond) > CROWD)
+        self._learn(scene, np.where(lasting, np.float32(np.nan), measured.value))
+        return [
+            self._signal(ref, row, measured, limit, now) for row, ref in hits(scene.view, lasting)
+        ]
 
     def clears(
         self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
         """Entities whose statistic is well below the limit again."""
         scene = Scene(self.kind, state, fleet, now)
-        if not len(scene.view):
+        if self._is_blind(scene):
             return []
         measured, limit = self._measured(scene), self._limit(scene)
         with np.errstate(invalid="ignore"):
@@ -139,12 +153,18 @@ class StatisticDetector:
             lambda row: self._words(self.clear_says, scene.view.refs[row], row, measured, limit),
         )
 
-    def thresholds(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Threshold]:
-        """The limits in force, scope by scope."""
+    def scoped_rule(
+        self, state: FleetReading, fleet: FleetContext, now: float
+    ) -> ScopedRule | None:
+        """Its limits, and for what; None where there is nothing to see."""
         scene = Scene(self.kind, state, fleet, now)
-        if not len(scene.view):
-            return []
-        return thresholds(fleet.memory, fleet.tuning, self.name, self.limits, scene.scopes())
+        if self._is_blind(scene):
+            return None
+        return ScopedRule(self.name, self.limits, scene.scopes())
+
+    def _is_blind(self, scene: Scene) -> bool:
+        known = scene.once("metrics", lambda: frozenset(scene.view.metrics))
+        return not len(scene.view) or known.isdisjoint(self.needs)
 
     def _measured(self, scene: Scene) -> Measured:
         return scene.once(("measured", self.name), lambda: self.measure(scene))
@@ -153,10 +173,13 @@ class StatisticDetector:
         fleet = scene.fleet
         return scene.once(
             ("limit", self.name),
-            lambda: limits_now(
-                fleet.memory, fleet.tuning, self.name, self.limits, scene.scopes()
-            ),
+            lambda: limits_now(fleet.memory, fleet.tuning, self.name, self.limits, scene.scopes()),
         )
+
+    def _learn(self, scene: Scene, value: F32) -> None:
+        """Let the limit follow what is usual; who is told of already teaches nothing."""
+        memory, tuning = scene.fleet.memory, scene.fleet.tuning
+        learn(memory, tuning, self.name, self.limits, scene.scopes(), value, scene.now)
 
     def _held(self, scene: Scene, beyond: Bool) -> Bool:
         """Whether the limit was passed for long enough, shape (N,)."""
@@ -191,9 +214,7 @@ class StatisticDetector:
             max_rung=self.max_rung,
         )
 
-    def _words(
-        self, form: str, ref: EntityRef, row: int, measured: Measured, limit: F32
-    ) -> str:
+    def _words(self, form: str, ref: EntityRef, row: int, measured: Measured, limit: F32) -> str:
         shown = {name: float(column[row]) for name, column in measured.shown.items()}
         value = float(measured.value[row])
         return form.format(entity=ref.key, value=value, limit=float(limit[row]), **shown)

@@ -11,6 +11,7 @@ from gpuwarden_verdict.detectors import (
     detect_risk,
     detect_risk_clear,
     detect_sweep,
+    scoped_rules,
 )
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.domain import Findings, Key, Step, key_of, merge_findings
@@ -26,6 +27,7 @@ from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import Recovery, Risk, Signal
+from gpuwarden_verdict.tuning.limits import ScopedRule, Threshold, thresholds
 from gpuwarden_verdict.windows import Columns, FleetReading
 
 
@@ -86,6 +88,7 @@ class Sweeper:
         self._pools = pools
         self._risks = risks
         self._columns: Columns = {}
+        self._rules: list[ScopedRule] = []
 
     def look(self, now: float) -> SweepResult:
         """Detect, score and clear.
@@ -104,6 +107,7 @@ class Sweeper:
         seen = self._windows.snapshot(self._columns)
         signals = [self._in_job(one) for one in detect_sweep(seen, context, now)]
         recoveries = detect_clears(seen, context, opened, now)
+        self._rules = scoped_rules(seen, context, now)
         risks = self._risks.score(seen, watched, signals, now)
         self._columns = seen.columns_read()
         for risk in risks:
@@ -115,6 +119,11 @@ class Sweeper:
     def _in_job(self, signal: Signal) -> Signal:
         job = self._facts.job_of(signal.entity, signal.observed_at)
         return replace(signal, job=job) if job else signal
+
+    def thresholds(self) -> list[Threshold]:
+        """Limits in force, of what was seen at the latest sweep; callable from any thread."""
+        tuning = self._pools.policy.tuning
+        return [one for rule in self._rules for one in thresholds(self._memory, tuning, rule)]
 
     def _watched(self) -> list[EntityRef]:
         """Who had a risk worth a look a moment ago, or is under suspicion by the score."""

@@ -37,14 +37,16 @@ BUILT_IN = PoolPolicy(
 
 
 def parse_policy(
-    text: str, default_mode: Mode = Mode.OBSERVE, detectors: Collection[str] | None = None
+    text: str,
+    default_mode: Mode = Mode.OBSERVE,
+    detectors: Mapping[str, Collection[str]] | None = None,
 ) -> PolicyDocument:
     """Parse and validate a policy file; "" gives the built-in rules.
 
     Args:
         text: TOML.
         default_mode: Mode of pools that name none, where [defaults] names none either.
-        detectors: Names that [detectors.NAME] may have; None: any.
+        detectors: What [detectors.NAME] may say, by name; None: any name is taken.
 
     Raises:
         PolicyError: Not TOML, an unknown key, a value out of its range, a pool named twice, an

@@ -41,7 +41,7 @@ _MOST_TAIL = 1.5
 """The tail beyond the 90th percentile is believed to fall at most so much more slowly than the
 shoulder before it: more than that are sick entities, or another population."""
 
-_LIMIT, _FIRST_AT, _SAMPLED_AT, _HOURS, _EXPECTED = range(5)
+_LIMIT, _FIRST_AT, _SAMPLED_AT, _HOURS, _TRIALS_A_DAY = range(5)
 _STANDING = 5
 _SEEN, _LEARNT = "seen", "learnt"
 
@@ -69,6 +69,17 @@ class LimitRule:
     budget: float | None = 1.0
     heavy: bool = False
 
+    @property
+    def in_words(self) -> str:
+        """The rule for a table."""
+        lasting = f" for {self.persist_s:g} s" if self.persist_s else ""
+        if self.budget is None:
+            return f"> {self.default:g} {self.unit}{lasting}"
+        return (
+            f"> {self.default:g} {self.unit}{lasting}, then learnt: {self.floor:g} to"
+            f" {self.ceiling:g}, {self.budget:g} alarms in 1,000 days"
+        )
+
 
 class LimitSource(StrEnum):
     """Where a limit comes from."""
@@ -91,6 +102,15 @@ class Scopes:
     names: tuple[str, ...]
     pools: tuple[str, ...]
     of: I64
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedRule:
+    """A detector's rule, and the scopes for which it has limits."""
+
+    detector: str
+    rule: LimitRule
+    scopes: Scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,35 +190,39 @@ def learn(
             _note(memory, detector, rule, name, count, now, each_s, budget)
 
 
-def thresholds(
-    memory: SweepMemory, tuning: Tuning, detector: str, rule: LimitRule, scopes: Scopes
-) -> list[Threshold]:
-    """What is in force for a detector, scope by scope."""
-    shown = []
-    for name, pool in zip(scopes.names, scopes.pools, strict=True):
-        limit, source = _in_force(memory, tuning, detector, rule, name, pool)
-        standing = memory.table(detector, _LEARNT, name, _STANDING)
-        said = tuning.rule(detector, pool).budget
-        expected = None
-        if not math.isnan(standing[_HOURS]):
-            tail = _tail_beyond(memory.table(detector, _SEEN, name, BINS), rule, limit)
-            expected = tail * standing[_EXPECTED]
-        shown.append(
-            Threshold(
-                detector,
-                name,
-                limit,
-                rule.unit,
-                source,
-                rule.budget if said is None or rule.budget is None else said,
-                rule.floor,
-                rule.default,
-                rule.persist_s,
-                float(np.nan_to_num(standing[_HOURS])),
-                expected,
-            )
-        )
-    return shown
+def thresholds(memory: SweepMemory, tuning: Tuning, of: ScopedRule) -> list[Threshold]:
+    """What is in force for a detector, scope by scope; callable from any thread."""
+    return [
+        _threshold(memory, tuning, of, name, pool)
+        for name, pool in zip(of.scopes.names, of.scopes.pools, strict=True)
+    ]
+
+
+def _threshold(
+    memory: SweepMemory, tuning: Tuning, of: ScopedRule, scope: str, pool: str
+) -> Threshold:
+    rule = of.rule
+    limit, source = _in_force(memory, tuning, of.detector, rule, scope, pool)
+    standing = memory.table(of.detector, _LEARNT, scope, _STANDING)
+    hours, trials_a_day = float(standing[_HOURS]), float(standing[_TRIALS_A_DAY])
+    said = tuning.rule(of.detector, pool).budget
+    expected = None
+    if not math.isnan(hours):
+        tail = _tail_beyond(memory.table(of.detector, _SEEN, scope, BINS), rule, limit)
+        expected = tail * trials_a_day
+    return Threshold(
+        detector=of.detector,
+        scope=scope,
+        limit=limit,
+        unit=rule.unit,
+        source=source,
+        budget=rule.budget if said is None or rule.budget is None else said,
+        floor=rule.floor,
+        default=rule.default,
+        persist_s=rule.persist_s,
+        entity_hours=0.0 if math.isnan(hours) else hours,
+        expected_a_day=expected,
+    )
 
 
 def _in_force(
@@ -234,7 +258,7 @@ def _note(
     since = max(0.0, now - before)
     standing[_SAMPLED_AT] = now
     standing[_HOURS] += count.sum() * min(since, 2.0 * each_s) / 3600.0
-    standing[_EXPECTED] = count.sum() * DAY_S / each_s
+    standing[_TRIALS_A_DAY] = count.sum() * DAY_S / each_s
     trials *= math.exp(-since / FORGET_S)
     trials += count
     enough = (
@@ -281,13 +305,13 @@ def _tail_beyond(trials: F64, rule: LimitRule, limit: float) -> float:
 
 def _fit(trials: F64, rule: LimitRule) -> tuple[float, float]:
     """90th percentile and scale of the tail beyond it; scale 0 where the tail is below all bins."""
-    q75, q90, q99 = (_quantile(trials, rule, q) for q in (0.75, 0.9, 0.99))
-    if q99 <= _edges(rule)[0]:
+    q75, q90, q97 = (_quantile(trials, rule, q) for q in (0.75, 0.9, 0.97))
+    if q97 <= _edges(rule)[0]:
         return 0.0, 0.0
     if rule.heavy:
-        q75, q90, q99 = math.log(q75), math.log(q90), math.log(q99)
+        q75, q90, q97 = math.log(q75), math.log(q90), math.log(q97)
     shoulder = (q90 - q75) / math.log(0.25 / 0.1)
-    tail = (q99 - q90) / math.log(0.1 / 0.01)
+    tail = (q97 - q90) / math.log(0.1 / 0.03)
     return q90, min(tail, _MOST_TAIL * shoulder) if shoulder > 0.0 else tail
 
 

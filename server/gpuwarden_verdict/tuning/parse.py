@@ -13,14 +13,14 @@ _KEYS = ("enabled", "limit", "budget", "pools")
 
 
 def parse_tuning(
-    tree: object, pools: Collection[str], known: Collection[str] | None = None
+    tree: object, pools: Collection[str], known: Mapping[str, Collection[str]] | None = None
 ) -> Tuning:
     """What a policy file says under `detectors`.
 
     Args:
         tree: That part of the file.
         pools: Pools of the policy; a pattern that matches none is refused.
-        known: Detectors that there are; None: any name is taken.
+        known: What each detector that there is can be told; None: any name is taken.
 
     Raises:
         PolicyError: An unknown detector, key or pool, or a value out of its range.
@@ -29,14 +29,20 @@ def parse_tuning(
         raise PolicyError("detectors", tree, "write a table [detectors.NAME] for each detector")
     rules: dict[str, tuple[DetectorRule, ...]] = {}
     for name, entry in tree.items():
-        if known is not None and name.partition(":")[0] not in known:
+        if known is not None and _first(name) not in known:
             mend = f"no detector has this name; there are {', '.join(sorted(known))}"
             raise PolicyError(f"detectors.{name}", entry, mend)
+        keys = _KEYS if known is None else tuple(k for k in _KEYS if k in known[_first(name)])
         many = entry if isinstance(entry, list) else [entry]
         if isinstance(entry, list) and not entry:
             raise PolicyError(f"detectors.{name}", entry, "write a table")
         rules[name] = tuple(
-            _rule(f"detectors.{name}" + (f"[{n}]" if isinstance(entry, list) else ""), one, pools)
+            _rule(
+                f"detectors.{name}" + (f"[{n}]" if isinstance(entry, list) else ""),
+                one,
+                pools,
+                keys,
+            )
             for n, one in enumerate(many)
         )
     return Tuning(rules)
@@ -53,13 +59,17 @@ def tuning_form(tuning: Tuning) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _rule(where: str, entry: object, pools: Collection[str]) -> DetectorRule:
+def _first(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _rule(where: str, entry: object, pools: Collection[str], keys: Collection[str]) -> DetectorRule:
     if not isinstance(entry, dict):
         raise PolicyError(where, entry, "write a table")
     for key, value in entry.items():
-        if key not in _KEYS:
-            known = ", ".join(_KEYS)
-            raise PolicyError(f"{where}.{key}", value, f"unknown key; known are {known}")
+        if key not in keys:
+            about = "this detector has none" if key in _KEYS else "unknown key"
+            raise PolicyError(f"{where}.{key}", value, f"{about}; known are {', '.join(keys)}")
     enabled = entry.get("enabled", True)
     if not isinstance(enabled, bool):
         raise PolicyError(f"{where}.enabled", enabled, "write true or false")

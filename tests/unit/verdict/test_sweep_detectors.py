@@ -8,7 +8,7 @@ import pytest
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors import SWEEP_DETECTORS, detect_clears, detect_sweep
 from gpuwarden_verdict.detectors.learned import detect_risk, detect_risk_clear
-from gpuwarden_verdict.detectors.peer_groups import UNKNOWN_GROUP, group_median, middle
+from gpuwarden_verdict.detectors.peer_groups import UNKNOWN_GROUP, group_median
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
 from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.signals import Contribution, Persistence, Plane, Risk, Signal
@@ -168,53 +168,12 @@ def test_one_gpu_with_fewer_nvlinks_than_its_model_or_its_past() -> None:
     assert ("nvlink_down", other.key) in told(fleet)
 
 
-def hot_fleet(value: float, limit: float | MissingKind = 90.0, peers: int = 31) -> Fleet:
-    fleet = Fleet()
-    for at in range(0, 400, 5):
-        fleet.tell(
-            fleet.all_gpus()[:peers],
-            at=START + at,
-            gpu_temperature_celsius=60.0,
-            gpu_utilization_ratio=0.9,
-        )
-        fleet.tell(
-            [gpu_ref(3, 7)],
-            at=START + at,
-            gpu_temperature_celsius=value,
-            gpu_utilization_ratio=0.9,
-            gpu_slowdown_temperature_celsius=limit,
-        )
-    return fleet
-
-
-@pytest.mark.parametrize(
-    ("value", "found"), [(60.0, False), (71.0, False), (79.0, False), (81.0, True), (92.0, True)]
-)
-def test_heat_is_told_only_far_from_peers_and_near_the_limit(value: float, found: bool) -> None:
-    """DCGM#270: a thermal warning at normal temperature."""
-    assert (told(hot_fleet(value)) == [("temperature_peers", "GPU-3-7")]) is found
-
-
-def test_heat_needs_peers_and_a_known_model() -> None:
-    assert told(hot_fleet(95.0, peers=6)) == []
-    fleet = hot_fleet(95.0)
-    nameless = FleetContext()
-    assert detect_sweep(fleet.state, nameless, START) == []
-
-
-def test_heat_that_lasts_one_reading_is_not_told() -> None:
-    fleet = hot_fleet(60.0)
-    fleet.tell([gpu_ref(3, 7)], at=START + 400, gpu_temperature_celsius=95.0)
-    assert told(fleet) == []
-
-
 def test_medians_hold_against_ties_gaps_and_small_or_unknown_groups() -> None:
     values = np.array([1.0, 5.0, np.nan, 9.0, 7.0, 7.0, 3.0])
     groups = np.array([0, 0, 0, 0, 1, 1, UNKNOWN_GROUP])
     found = group_median(values, groups, fewest=3)
     assert found[:4].tolist() == [5.0] * 4
     assert np.isnan(found[4:]).all()
-    assert np.isnan(middle(np.array([np.nan])))
 
 
 def risk(probability: float, *terms: Contribution) -> Risk:

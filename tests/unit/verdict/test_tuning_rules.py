@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwarden_verdict.context import FleetContext
-from gpuwarden_verdict.detectors import DETECTOR_NAMES, detect_sweep
+from gpuwarden_verdict.detectors import DETECTOR_SETTINGS, detect_sweep
 from gpuwarden_verdict.policy.document import PolicyDocument
 from gpuwarden_verdict.policy.parse import PolicyError, override_mode, parse_policy
 from tests.builders.verdict import START, Fleet, gpu_ref, xid_line
@@ -16,7 +16,7 @@ nodes = ["lab-*"]
 
 
 def parsed(text: str) -> PolicyDocument:
-    return parse_policy(POOLS + text, detectors=DETECTOR_NAMES)
+    return parse_policy(POOLS + text, detectors=DETECTOR_SETTINGS)
 
 
 def test_a_detector_is_off_in_all_pools_or_in_some_as_a_whole_or_by_code() -> None:
@@ -24,10 +24,10 @@ def test_a_detector_is_off_in_all_pools_or_in_some_as_a_whole_or_by_code() -> No
         """
         [detectors.oom]
         enabled = false
-        [[detectors.nic_port_down]]
+        [[detectors.clock_peers]]
         pools = ["la*"]
         enabled = false
-        [[detectors.nic_port_down]]
+        [[detectors.clock_peers]]
         limit = 3
         budget = 0.5
         [detectors."xid:13"]
@@ -36,9 +36,9 @@ def test_a_detector_is_off_in_all_pools_or_in_some_as_a_whole_or_by_code() -> No
     ).tuning
     assert tuning.is_off("oom", "default")
     assert tuning.is_off_everywhere("oom")
-    assert tuning.is_off("nic_port_down", "lab")
-    assert not tuning.is_off_everywhere("nic_port_down")
-    rule = tuning.rule("nic_port_down", "default")
+    assert tuning.is_off("clock_peers", "lab")
+    assert not tuning.is_off_everywhere("clock_peers")
+    rule = tuning.rule("clock_peers", "default")
     assert (rule.enabled, rule.limit, rule.budget) == (True, 3.0, 0.5)
     assert tuning.is_off("xid:13", "lab")
     assert not tuning.is_off("xid:79", "lab")
@@ -56,8 +56,17 @@ def test_what_a_policy_says_of_detectors_is_of_its_version() -> None:
         ("[detectors.hot]\nenabled = false", "detectors.hot", "no detector has this name"),
         ("[detectors.oom]\nenable = false", "detectors.oom.enable", "known are enabled"),
         ("[detectors.oom]\nenabled = 0", "detectors.oom.enabled", "true or false"),
-        ("[detectors.oom]\nlimit = 'high'", "detectors.oom.limit", "write a number"),
-        ("[detectors.oom]\nbudget = -1", "detectors.oom.budget", "of at least 0"),
+        ("[detectors.oom]\nlimit = 3", "detectors.oom.limit", "has none; known are enabled, pools"),
+        (
+            "[detectors.clock_peers]\nlimit = 'high'",
+            "detectors.clock_peers.limit",
+            "write a number",
+        ),
+        (
+            "[detectors.clock_peers]\nbudget = -1",
+            "detectors.clock_peers.budget",
+            "of at least 0",
+        ),
         ("[detectors.oom]\npools = ['train']", "detectors.oom.pools", "there are lab, default"),
         ("[detectors.oom]\npools = []", "detectors.oom.pools", "names of pools"),
         ("[detectors]\noom = 3", "detectors.oom", "write a table"),

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from gpuwarden_verdict.detectors.peer_deviation import PEER_DETECTORS
+from gpuwarden_verdict.entities import EntityRef, Rung
+from gpuwarden_verdict.grouping import LARGEST, Grouping
+from gpuwarden_verdict.memory import NO_CODE
+from gpuwarden_verdict.signals import Signal
+from gpuwarden_wire.batches import MissingKind
+from gpuwarden_wire.metrics import EntityKind
+from tests.builders.verdict import START, Fleet, gpu_ref
+
+ODD = gpu_ref(3, 7)
+USUAL: Mapping[str, float] = {
+    "gpu_temperature_celsius": 60.0,
+    "gpu_memory_temperature_celsius": 70.0,
+    "gpu_utilization_ratio": 0.95,
+    "gpu_power_watts": 650.0,
+    "gpu_sm_clock_hertz": 1.9e9,
+    "gpu_slowdown_temperature_celsius": 87.0,
+}
+
+
+def run(
+    fleet: Fleet,
+    seconds: float,
+    tell: Callable[[float], None],
+    step: float = 20.0,
+) -> list[Signal]:
+    """Readings and sweeps for some time; what the last sweep said."""
+    said: list[Signal] = []
+    for _ in range(int(seconds / step)):
+        tell(fleet.now)
+        said = fleet.sweep(step)
+    return said
+
+
+def told(said: list[Signal]) -> list[tuple[str, str]]:
+    return [(signal.detector, signal.entity.key) for signal in said]
+
+
+def odd_one(fleet: Fleet, odd: Mapping[str, float | MissingKind], peers: int = 31) -> list[Signal]:
+    """A fleet that is as usual but for one GPU."""
+
+    def tell(now: float) -> None:
+        fleet.tell(fleet.all_gpus()[:peers], at=now, **USUAL)
+        fleet.tell([ODD], at=now, **{**USUAL, **odd})
+
+    return run(fleet, 440.0, tell)
+
+
+@pytest.mark.parametrize(
+    ("detector", "odd"),
+    [
+        ("temperature_peers", {"gpu_temperature_celsius": 84.0}),
+        ("memory_temperature_peers", {"gpu_memory_temperature_celsius": 92.0}),
+        ("power_peers", {"gpu_power_watts": 300.0}),
+        ("clock_peers", {"gpu_sm_clock_hertz": 1.2e9}),
+    ],
+)
+def test_a_gpu_far_from_its_peers_is_told_as_advice_and_cleared(
+    detector: str, odd: Mapping[str, float]
+) -> None:
+    fleet = Fleet()
+    (signal,) = odd_one(fleet, odd)
+    assert (signal.detector, signal.entity) == (detector, ODD)
+    assert signal.max_rung is Rung.SUSPECT
+    assert signal.thresholds[detector] < signal.numbers[detector]
+    assert fleet.excluded_names() == []
+    assert odd_one(fleet, {}) == []
+    assert [i.evidence[0].cleared_at is not None for i in fleet.open()] == [True]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"gpu_temperature_celsius": 76.0},  # warmer, and far from the slowdown limit
+        {"gpu_temperature_celsius": 66.0},
+        {"gpu_temperature_celsius": MissingKind.UNAVAILABLE},
+        {"gpu_power_watts": 560.0},
+        {"gpu_sm_clock_hertz": 1.8e9},
+        {"gpu_power_watts": 300.0, "gpu_utilization_ratio": 0.3},  # less load, less power
+    ],
+)
+def test_what_is_usual_or_differs_for_a_reason_is_not_told(
+    odd: Mapping[str, float | MissingKind],
+) -> None:
+    assert odd_one(Fleet(), odd) == []
+
+
+def test_few_peers_and_unknown_models_say_nothing() -> None:
+    hot = {"gpu_temperature_celsius": 90.0}
+    assert odd_one(Fleet(), hot, peers=6) == []
+    assert odd_one(Fleet(model=""), hot) == []
+
+
+def test_what_lasts_a_moment_is_not_told() -> None:
+    fleet = Fleet()
+
+    def tell(now: float) -> None:
+        hot = 90.0 if now < START + 60.0 else 60.0
+        fleet.tell(fleet.all_gpus()[:31], at=now, **USUAL)
+        fleet.tell([ODD], at=now, **{**USUAL, "gpu_temperature_celsius": hot})
+
+    seen = [told(run(fleet, 10.0, tell)) for _ in range(40)]
+    assert seen == [[]] * 40
+
+
+def test_when_all_are_shifted_or_many_are_odd_nobody_is_blamed() -> None:
+    fleet = Fleet()
+    hot = {**USUAL, "gpu_temperature_celsius": 88.0}
+    assert run(fleet, 600.0, lambda now: fleet.tell(fleet.all_gpus(), at=now, **hot)) == []
+    fleet = Fleet()
+
+    def some(now: float) -> None:
+        fleet.tell(fleet.all_gpus()[:20], at=now, **USUAL)
+        fleet.tell(fleet.all_gpus()[20:], at=now, **hot)
+
+    assert run(fleet, 600.0, some) == []
+
+
+def test_a_gpu_is_held_against_its_own_job_first() -> None:
+    """A cool job beside a hot one: what is usual in the fleet would hide the odd one."""
+    fleet = Fleet()
+    cool, warm = fleet.all_gpus()[:16], fleet.all_gpus()[16:]
+    fleet.jobs = {ref.key: "slurm:1" for ref in cool} | {ref.key: "slurm:2" for ref in warm}
+
+    def tell(now: float) -> None:
+        fleet.tell(warm, at=now, **{**USUAL, "gpu_temperature_celsius": 80.0})
+        fleet.tell(cool[1:], at=now, **USUAL)
+        fleet.tell(cool[:1], at=now, **{**USUAL, "gpu_temperature_celsius": 80.0})
+
+    assert told(run(fleet, 600.0, tell)) == [("temperature_peers", cool[0].key)]
+
+
+def test_an_idle_gpu_in_a_busy_job_is_told_and_an_idle_job_is_not() -> None:
+    fleet = Fleet()
+    fleet.jobs = {ref.key: "slurm:1" for ref in fleet.all_gpus()[:16]}
+
+    def tell(now: float) -> None:
+        fleet.tell(fleet.all_gpus()[1:16], at=now, gpu_utilization_ratio=0.98)
+        fleet.tell(fleet.all_gpus()[16:], at=now, gpu_utilization_ratio=0.0)
+        fleet.tell(fleet.all_gpus()[:1], at=now, gpu_utilization_ratio=0.0)
+
+    assert told(run(fleet, 600.0, tell)) == [("utilization_peers", gpu_ref(0, 0).key)]
+
+
+def test_a_slow_port_is_held_against_the_same_port_of_its_jobs_nodes() -> None:
+    fleet = Fleet(nodes=6, gpus=1)
+    fleet.jobs = {ref.key: "slurm:1" for ref in fleet.all_gpus()}
+    ports = [EntityRef(EntityKind.NIC, f"n{n}/mlx5_0/1", f"n{n}") for n in range(6)]
+    others = [EntityRef(EntityKind.NIC, f"n{n}/eth0", f"n{n}") for n in range(6)]
+    for ref in fleet.all_gpus():
+        fleet.state.register(ref)
+
+    def tell(now: float) -> None:
+        sent = (now - START) * 10e9
+        fleet.tell(ports[1:], at=now, nic_received_bytes_total=sent)
+        fleet.tell(ports[:1], at=now, nic_received_bytes_total=sent / 10)
+        fleet.tell(others, at=now, nic_received_bytes_total=sent / 1e6)
+
+    assert told(run(fleet, 900.0, tell)) == [("nic_receive_peers", "n0/mlx5_0/1")]
+    fleet.jobs = {}
+    assert run(fleet, 900.0, tell) == []
+
+
+def test_peers_alone_never_exclude() -> None:
+    assert all(one.max_rung is Rung.SUSPECT for one in PEER_DETECTORS)
+
+
+def test_middles_are_those_of_numpy_whatever_the_sizes_ties_and_gaps() -> None:
+    rng = np.random.default_rng(7)
+    sizes = [1, 3, 4, 5, 8, 9, 12, 13, 40, 100, 512]
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    codes = np.r_[codes, np.full(20, NO_CODE)][rng.permutation(codes.size + 20)]
+    values = np.round(rng.normal(60.0, 4.0, codes.size)).astype(np.float32)
+    values[rng.random(codes.size) < 0.2] = np.nan
+    grouping = Grouping(codes, 4)
+    found = grouping.middle(values)
+    for group, size in enumerate(sizes):
+        members = np.flatnonzero(codes == group)
+        inside = values[members]
+        inside = inside[~np.isnan(inside)]
+        median = grouping.per_entity(found.median)[members]
+        if size < 4 or inside.size < 4:
+            assert np.isnan(median).all()
+            continue
+        middle = np.median(inside)
+        assert median.tolist() == [middle] * size
+        spread = 1.4826 * np.median(np.abs(inside - middle))
+        assert np.allclose(grouping.per_entity(found.spread)[members], spread)
+    assert np.isnan(grouping.per_entity(found.median)[codes == NO_CODE]).all()
+
+
+def test_a_large_group_is_judged_by_members_taken_evenly() -> None:
+    values = np.linspace(0.0, 1.0, 20 * LARGEST, dtype=np.float32)
+    found = Grouping(np.zeros(values.size, np.int64), 8).middle(values)
+    assert abs(found.median[0] - 0.5) < 0.01
+    assert found.count[0] == LARGEST
+    assert Grouping(np.empty(0, np.int64), 8).middle(np.empty(0, np.float32)).median.size == 1
