@@ -12,10 +12,10 @@ from gpuwarden_cli.session import open_client
 
 def register(app: typer.Typer) -> None:
     """Put the command into the app."""
-    app.command("thresholds")(show)
+    app.command()(thresholds)
 
 
-def show(
+def thresholds(
     context: typer.Context,
     detector: Annotated[str | None, typer.Argument(help="Only this detector.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
