@@ -41,7 +41,8 @@ def _making(facts: Mapping[str, Any]) -> str:
             "```",
             f"gpuwarden simulate --nodes {source['nodes']}"
             f" --gpus-per-node {source['gpus'] // source['nodes']} --hours {source['hours']:g}"
-            f" --seed {source['recording_seed']} --interval-s {source['interval_s']:g} --out DIR",
+            f" --seed {source['recording_seed']} --interval-s {source['interval_s']:g}"
+            f"{' --common-causes' if source.get('common_causes') else ''} --out DIR",
             f"gpuwarden train DIR --seed {facts['seed']}",
             "```",
             "",

@@ -132,6 +132,7 @@ class Recording(History):
         folder: Where it lies.
         origin: "simulated" or what else made it, "" where it does not say.
         seed: Seed of a simulated one, None where it does not say.
+        common_causes: Whether what many entities show together was simulated too.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class Recording(History):
         described = _read_description(folder / "recording.json")
         self.origin = described.origin
         self.seed = described.seed
+        self.common_causes = described.common_causes
         tables = read_tables(folder)
         catalogue = Catalogue(tuple(kinds))
         source = _Files(folder, kinds)
@@ -178,6 +180,7 @@ class Description(msgspec.Struct, frozen=True):
     interval_s: float | None = None
     origin: str = ""
     seed: int | None = None
+    common_causes: bool = False
 
 
 class _Files:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuwarden_models.simulator.metrics_writers import Form
 from gpuwarden_models.simulator.recording_writer import RecordingWriter
-from gpuwarden_models.simulator.schedule import random_story
+from gpuwarden_models.simulator.schedule import COMMON, random_story
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.topology import build_topology
 from gpuwarden_models.simulator.wire_player import WirePlayer
@@ -48,6 +48,8 @@ def simulate(
     seed: int,
     interval_s: float,
     form: str = Form.PARQUET,
+    *,
+    common_causes: bool = False,
 ) -> SimulationReport:
     """Simulate a fleet with random faults and write a recording.
 
@@ -59,6 +61,7 @@ def simulate(
         seed: Equal arguments give equal recordings.
         interval_s: Time between readings.
         form: Of the metrics: parquet, openmetrics or both.
+        common_causes: Faults and operations that many entities show, beside those of single parts.
 
     Raises:
         ValueError: A number is out of range, or there is no such form; the message says which and
@@ -67,10 +70,13 @@ def simulate(
     """
     if hours <= 0:
         raise ValueError(f"hours is {hours}: use a positive number")
-    story = random_story(build_topology(nodes, gpus_per_node, seed), hours, seed)
+    topology = build_topology(nodes, gpus_per_node, seed)
+    story = random_story(topology, hours, seed)
+    if common_causes:
+        story += random_story(topology, hours, seed, COMMON, stream=4)
     setting = Setting(nodes, gpus_per_node, seed, interval_s)
     simulation = Simulation(setting, story)
-    writer = RecordingWriter(out, form_of(form))
+    writer = RecordingWriter(out, form_of(form), common_causes=common_causes)
     frames = max(round(hours * 3600.0 / interval_s), 1)
     for frame in simulation.frames(frames):
         writer.add(frame)

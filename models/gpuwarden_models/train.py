@@ -236,6 +236,7 @@ def _facts(
             "hours": round((opened.end - opened.start + opened.interval_s) / 3600.0, 3),
             "interval_s": opened.interval_s,
             "recording_seed": opened.seed,
+            **({"common_causes": True} if opened.common_causes else {}),
             "incidents": len(dataset.labels),
             "train_rows": int((split.train & dataset.usable).sum()),
             "train_positive_rows": int((split.train & dataset.needed).sum()),

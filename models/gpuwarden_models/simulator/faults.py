@@ -9,66 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarden_models.simulator import kernel_lines
+from gpuwarden_models.simulator.active import ActiveFault, nic_place
+from gpuwarden_models.simulator.common_causes import ADVANCE_COMMON, END_COMMON
 from gpuwarden_models.simulator.jobs import JobState
-from gpuwarden_models.simulator.story import FaultName, ScriptedFault
-from gpuwarden_models.simulator.topology import Topology
+from gpuwarden_models.simulator.story import FaultName
 from gpuwarden_models.simulator.world import World
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
-
-# Bus numbers of the ConnectX-7 ports beside each GPU of an HGX H100 board (as DGX H100 lists them).
-_NIC_BUSES = (0x18, 0x40, 0x4F, 0x5E, 0x9A, 0xC0, 0xCE, 0xDC)
-
-
-class ActiveFault:
-    """A fault under way.
-
-    Attributes:
-        fault: What was scripted.
-        row: Row of its GPU, NIC or node in the topology.
-        elapsed_s: Since onset, at the end of the present step.
-    """
-
-    def __init__(self, fault: ScriptedFault, row: int) -> None:
-        self.fault, self.row = fault, row
-        self.elapsed_s = 0.0
-        self.said: set[str] = set()
-
-    @property
-    def progress(self) -> float:
-        """Share of the ramp that has passed, 0..1."""
-        full = self.fault.full_after_s
-        return 1.0 if full <= 0 else min(self.elapsed_s / full, 1.0)
-
-    def once(self, milestone: str) -> bool:
-        """True the first time it is asked for this milestone."""
-        first = milestone not in self.said
-        self.said.add(milestone)
-        return first
-
-
-def row_of(fault: ScriptedFault, topology: Topology) -> int:
-    """Row of the faulty entity.
-
-    Raises:
-        ValueError: The fleet has no such entity; the message names it and one that exists.
-    """
-    rows: Mapping[str, int]
-    match fault.kind.entity_kind:
-        case EntityKind.GPU:
-            rows = topology.gpu_row
-        case EntityKind.NIC:
-            rows = topology.nic_row
-        case _:
-            rows = topology.node_row
-    if fault.name is FaultName.HOT_AISLE and fault.entity == "*":
-        return -1
-    if fault.entity not in rows:
-        raise ValueError(
-            f"{fault.name}: no {fault.kind.entity_kind} {fault.entity!r} in this fleet;"
-            f" one that exists: {next(iter(rows))}"
-        )
-    return rows[fault.entity]
 
 
 def _address(world: World) -> int:
@@ -124,7 +71,7 @@ def _nic_port_down(active: ActiveFault, world: World, dt: float) -> None:
     world.effects.ports_down[active.row] = True
     if active.once("down"):
         part = world.topology.gpus[active.row]
-        bus, interface = _nic_place(part.index)
+        bus, interface = nic_place(part.index)
         message = kernel_lines.port_down(bus, interface)
         world.kernel_line(part.node, message, EntityKind.NIC, part.nic)
 
@@ -167,6 +114,7 @@ def _application_burst(active: ActiveFault, world: World, dt: float) -> None:
             world.gpu_line(gpu, fault, delay)
             world.gpu_line(gpu, kernel_lines.channel_stopped(part.pci_bus_id, pid), delay + 0.1)
     if job is not None:
+        active.job_id = job.job_id
         world.board.stop(job, world.now, JobState.FAILED)
 
 
@@ -197,13 +145,9 @@ def _gpus_of(world: World, node: int) -> slice:
     return slice(node * per_node, (node + 1) * per_node)
 
 
-def _nic_place(index: int) -> tuple[str, str]:
-    bus = _NIC_BUSES[index]
-    return f"0000:{bus:02x}:00.0", f"ibp{bus}s0"
-
-
 ADVANCE: Mapping[FaultName, Callable[[ActiveFault, World, float], None]] = MappingProxyType(
     {
+        **ADVANCE_COMMON,
         FaultName.ROW_REMAP_FAILURE: _row_remap_failure,
         FaultName.GPU_OFF_BUS: _gpu_off_bus,
         FaultName.NIC_PORT_DOWN: _nic_port_down,
@@ -220,11 +164,13 @@ ADVANCE: Mapping[FaultName, Callable[[ActiveFault, World, float], None]] = Mappi
 def end_fault(active: ActiveFault, world: World) -> None:
     """The repair: the hardware is sound again and a check says so."""
     kind = active.fault.kind.entity_kind
-    if not active.fault.kind.action_needed:
+    if (ends := END_COMMON.get(active.fault.name)) is not None:
+        ends(active, world)
+    if not active.fault.kind.action_needed or kind is EntityKind.PLACE:
         return
     part = world.topology.gpus[active.row]
     if kind is EntityKind.NIC:
-        message = kernel_lines.port_up(*_nic_place(part.index))
+        message = kernel_lines.port_up(*nic_place(part.index))
         world.kernel_line(part.node, message, EntityKind.NIC, part.nic)
         world.other_event(part.node, EventKind.CHECK_PASSED, kind, part.nic, check="port_link")
         return

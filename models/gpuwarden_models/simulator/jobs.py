@@ -15,6 +15,10 @@ from gpuwarden_models.simulator.topology import Topology
 Floats: TypeAlias = NDArray[np.float64]
 
 
+PAUSED = 0.06
+"""Load of a pause: it draws a little; public H100 runs dip to near idle."""
+
+
 class JobState(StrEnum):
     """How a job stands or ended; the words of recording jobs.csv."""
 
@@ -22,6 +26,16 @@ class JobState(StrEnum):
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     NODE_FAIL = "NODE_FAIL"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+
+
+class JobPhase(StrEnum):
+    """What a job does with its nodes."""
+
+    LOAD = "load"  # program, data and checkpoint are read, the GPUs warm up
+    COMPUTE = "compute"
+    SAVE = "save"  # a checkpoint is written, the GPUs wait
 
 
 @dataclass(slots=True)
@@ -52,15 +66,15 @@ class Job:
     checkpoint_every_s: float
     checkpoint_s: float
 
-    def load(self, now: float, warm_up_s: float) -> tuple[float, bool]:
-        """Share of full load and whether a checkpoint is being written, at `now`."""
+    def load(self, now: float, warm_up_s: float) -> tuple[float, JobPhase]:
+        """Share of full load and phase at `now`."""
         since = now - self.start
         if since < warm_up_s:
-            return since / warm_up_s, False
+            return since / warm_up_s, JobPhase.LOAD
         phase = (since - warm_up_s) % self.checkpoint_every_s
         if phase > self.checkpoint_every_s - self.checkpoint_s:
-            return 0.06, True  # a pause draws a little; public H100 runs dip to near idle
-        return 1.0, False
+            return PAUSED, JobPhase.SAVE
+        return 1.0, JobPhase.COMPUTE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,12 +86,26 @@ class Load:
         gpu_watts: Draw at full load, shape (GPUs,); 0 where no job runs.
         gpu_memory: Share of memory in use, shape (GPUs,).
         writing: Nodes that write a checkpoint, bool, shape (nodes,).
+        reading: Nodes whose job starts and reads, bool, shape (nodes,).
     """
 
     gpu: Floats
     gpu_watts: Floats
     gpu_memory: Floats
     writing: NDArray[np.bool_]
+    reading: NDArray[np.bool_]
+
+    @property
+    def busy(self) -> Floats:
+        """Share of full load of each node, shape (nodes,)."""
+        shares: Floats = self.gpu.reshape(self.writing.size, -1).mean(axis=1)
+        return shares
+
+    def pause(self, nodes: NDArray[np.int64], gpus_per_node: int) -> None:
+        """Let the jobs on some nodes write a checkpoint."""
+        rows = _gpu_rows(nodes, gpus_per_node)
+        self.gpu[rows] = np.minimum(self.gpu[rows], PAUSED)
+        self.writing[nodes] = self.gpu_watts[rows].reshape(nodes.size, -1).any(axis=1)
 
 
 @dataclass(slots=True)
@@ -98,6 +126,8 @@ class JobBoard:
         self._jobs: JobParameters = parameters.jobs
         self._gpu = parameters.gpu
         self._rng = rng
+        (self._ends,) = rng.spawn(1)  # of its own: how jobs end changes nobody else's numbers
+        self._changed: set[int] = set()
         self._number = 0
         self.ended: list[Job] = []
         self._partitions = [
@@ -124,6 +154,12 @@ class JobBoard:
             if partition.job is job:
                 self._end(partition, now, state)
 
+    def hold(self, nodes: NDArray[np.int64], until: float) -> None:
+        """No job starts on partitions of some nodes before `until`."""
+        for partition in self._partitions:
+            if np.isin(partition.nodes, nodes).any():
+                partition.free_until = max(partition.free_until, until)
+
     def advance(self, now: float) -> Load:
         """Start and end jobs that are due, and say what they ask for at `now`."""
         gpus = len(self._topology.gpus)
@@ -132,10 +168,11 @@ class JobBoard:
             gpu_watts=np.zeros(gpus),
             gpu_memory=np.full(gpus, 0.006),  # the driver's own share of an idle GPU
             writing=np.zeros(len(self._topology.nodes), dtype=np.bool_),
+            reading=np.zeros(len(self._topology.nodes), dtype=np.bool_),
         )
         for partition in self._partitions:
             if partition.job is not None and now >= partition.job.end:
-                self._end(partition, now, JobState.COMPLETED)
+                self._end(partition, now, self._planned_end())
             if partition.job is None and now >= partition.free_until:
                 partition.job = self._begin(partition.nodes, now)
             if partition.job is not None:
@@ -144,15 +181,30 @@ class JobBoard:
 
     def _put(self, load: Load, job: Job, now: float) -> None:
         rows = _gpu_rows(job.nodes, self._topology.gpus_per_node)
-        share, writing = job.load(now, self._jobs.warm_up_s)
+        share, phase = job.load(now, self._jobs.warm_up_s)
         load.gpu[rows] = share
         load.gpu_watts[rows] = job.gpu_watts
         load.gpu_memory[rows] = job.memory_share
-        load.writing[job.nodes] = writing
+        load.writing[job.nodes] = phase is JobPhase.SAVE
+        load.reading[job.nodes] = phase is JobPhase.LOAD
+
+    def take_changes(self) -> list[int]:
+        """Nodes on which a job started or ended since the last call."""
+        changed, self._changed = sorted(self._changed), set()
+        return changed
+
+    def _planned_end(self) -> JobState:
+        drawn = float(self._ends.random())
+        for state, share in self._jobs.bad_ends:
+            drawn -= share
+            if drawn < 0:
+                return JobState(state)
+        return JobState.COMPLETED
 
     def _begin(self, nodes: NDArray[np.int64], now: float) -> Job:
         rng, jobs = self._rng, self._jobs
         self._number += 1
+        self._changed.update(nodes.tolist())
         watts = np.full(
             nodes.size * self._topology.gpus_per_node, rng.uniform(*self._gpu.busy_power_watts)
         )
@@ -176,6 +228,7 @@ class JobBoard:
         if partition.job is None:
             return
         partition.job.end, partition.job.state = now, state
+        self._changed.update(partition.nodes.tolist())
         self.ended.append(partition.job)
         partition.job = None
         partition.free_until = now + _log_uniform(self._rng, self._jobs.gap_s)

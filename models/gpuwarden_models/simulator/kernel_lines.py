@@ -84,6 +84,31 @@ def channel_stopped(pci_bus_id: str, pid: int) -> str:
     return _xid(pci_bus_id, 43, f"pid={pid}, name=pt_main_thread, Ch 00000008")
 
 
+def graphics_exception(pci_bus_id: str, pid: int) -> str:
+    """XID 13: a program did what the GPU does not allow."""
+    return _xid(
+        pci_bus_id,
+        13,
+        f"pid={pid}, name=pt_main_thread, Graphics SM Warp Exception on (GPC 3, TPC 1, SM 0):"
+        " Out Of Range Address",
+    )
+
+
+def preempted(pci_bus_id: str, pid: int) -> str:
+    """XID 45: the channels of a program that ended were removed."""
+    return _xid(pci_bus_id, 45, f"pid={pid}, name=pt_main_thread, Ch 00000012")
+
+
+def nfs_not_responding(server: str) -> str:
+    """A client waits for its NFS server."""
+    return f"nfs: server {server} not responding, still trying"
+
+
+def nfs_responding(server: str) -> str:
+    """The NFS server answers again."""
+    return f"nfs: server {server} OK"
+
+
 def port_down(pci_bus_id: str, interface: str) -> str:
     """A ConnectX port lost its link."""
     # mlx5_core enp1s0f0np0: Link down

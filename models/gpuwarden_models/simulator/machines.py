@@ -7,6 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwarden_models.simulator.columns import Columns
+from gpuwarden_models.simulator.effects import Effects
 from gpuwarden_models.simulator.jobs import Load
 from gpuwarden_models.simulator.measured import simulated_schema
 from gpuwarden_models.simulator.topology import DISKS, Topology
@@ -25,22 +27,6 @@ NIC_SCHEMA: Schema = simulated_schema(EntityKind.NIC)
 DISK_SCHEMA: Schema = simulated_schema(EntityKind.DISK)
 
 
-class _Columns:
-    """Values of one kind of entity with its columns by name."""
-
-    def __init__(self, schema: Schema, count: int) -> None:
-        self.values: Floats = np.zeros((len(schema.columns), count))
-        self._column: dict[str, Floats] = {
-            column.name: self.values[i] for i, column in enumerate(schema.columns)
-        }
-
-    def __getitem__(self, metric: str) -> Floats:
-        return self._column[metric]
-
-    def __setitem__(self, metric: str, values: Floats) -> None:
-        self._column[metric][:] = values
-
-
 class Machines:
     """State of nodes, NICs and disks.
 
@@ -54,20 +40,35 @@ class Machines:
         """Machines that have been up for a while."""
         self._topology, self._rng = topology, rng
         nodes = len(topology.nodes)
-        self.node = _Columns(NODE_SCHEMA, nodes)
-        self.nic = _Columns(NIC_SCHEMA, len(topology.gpus))
-        self.disk = _Columns(DISK_SCHEMA, nodes * len(DISKS))
+        self.node = Columns(NODE_SCHEMA, nodes)
+        self.nic = Columns(NIC_SCHEMA, len(topology.gpus))
+        self.disk = Columns(DISK_SCHEMA, nodes * len(DISKS))
         self._down: Flags = np.zeros(len(topology.gpus), dtype=np.bool_)
         self.node["node_uptime_seconds"][:] = rng.uniform(86_400.0, 40 * 86_400.0, nodes)
         self.node["node_gpus_expected"][:] = topology.gpus_per_node
         self.nic["nic_rate_bytes_per_second"][:] = _NDR_BYTES_PER_SECOND
 
-    def step(self, load: Load, lost: Flags, ports_down: Flags, dt: float) -> None:
+    def step(self, load: Load, lost: Flags, effects: Effects, dt: float) -> None:
         """Advance all machines by `dt` seconds."""
-        busy = load.gpu.reshape(len(self._topology.nodes), -1).mean(axis=1)
-        self._step_nodes(busy, load.writing, lost, dt)
-        self._step_nics(load.gpu, ports_down, dt)
+        self._step_nodes(load.busy, load.writing, lost, dt)
+        self.node["node_nvml_call_age_seconds"][:] = effects.driver_away_s
+        self._step_nics(load.gpu, effects.ports_down, dt)
         self._step_disks(load.writing, dt)
+
+    def restart(self, nodes: NDArray[np.int64]) -> None:
+        """Nodes booted: what their kernels count starts anew."""
+        per_node = self._topology.gpus_per_node
+        for columns, each in ((self.node, 1), (self.nic, per_node), (self.disk, len(DISKS))):
+            rows = (nodes[:, None] * each + np.arange(each)).ravel()
+            for metric in columns.counters:
+                columns[metric][rows] = 0.0
+        self.node["node_uptime_seconds"][nodes] = 0.0
+
+    def stall(self, nodes: Flags, share: float, dt: float) -> None:
+        """Programs on some nodes wait for storage, `share` of the time."""
+        self.node["node_pressure_io_seconds_total"] += dt * share * nodes
+        self.node["node_pressure_io_full_seconds_total"] += 0.5 * dt * share * nodes
+        self.node["node_processes_blocked"] += np.round(12.0 * share) * nodes
 
     def _step_nodes(self, busy: Floats, writing: Flags, lost: Flags, dt: float) -> None:
         node, rng, count = self.node, self._rng, busy.size

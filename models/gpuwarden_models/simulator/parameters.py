@@ -64,6 +64,8 @@ class JobParameters:
         warm_up_s: Time from start to full load; public H100 runs.
         checkpoint_every_s: Shortest and longest period of checkpoints (assumed).
         checkpoint_s: Shortest and longest checkpoint (assumed).
+        bad_ends: Share of jobs that end otherwise than planned, by state (assumed; published shares
+            of failed and cancelled jobs are larger and count short ones).
     """
 
     nodes: tuple[int, ...] = (8, 4, 2, 1)
@@ -72,6 +74,11 @@ class JobParameters:
     warm_up_s: float = 60.0
     checkpoint_every_s: tuple[float, float] = (600.0, 2400.0)
     checkpoint_s: tuple[float, float] = (15.0, 60.0)
+    bad_ends: tuple[tuple[str, float], ...] = (
+        ("FAILED", 0.08),
+        ("CANCELLED", 0.05),
+        ("TIMEOUT", 0.02),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +108,58 @@ class RateParameters:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageParameters:
+    """One NFS server for the whole fleet (all assumed).
+
+    Attributes:
+        server_bytes_per_second: What it takes and gives in all, at least.
+        bytes_per_second_a_node: What it was bought for, so that larger fleets have larger ones.
+        save_bytes_per_second: What a node writes while its job saves a checkpoint.
+        load_bytes_per_second: What a node reads while its job starts.
+        feed_bytes_per_second: What a node reads while its job computes.
+        operation_bytes: Size of a request: rsize and wsize of 1 MiB.
+        round_trip_s: Of a request on a server at ease.
+        queue_s: Wait of a request for a slot while there are enough.
+        slots: Slots of a mount.
+        stalled_share: Share of its capacity that a stalled server has left: four nodes still get
+            all that they ask for, sixty do not even while they compute.
+        most_waiting: Bound on how many times its capacity is asked of it.
+    """
+
+    server_bytes_per_second: float = 3e10
+    bytes_per_second_a_node: float = 5e8
+    save_bytes_per_second: float = 2.5e9
+    load_bytes_per_second: float = 1e9
+    feed_bytes_per_second: float = 3e8
+    operation_bytes: float = 2.0**20
+    round_trip_s: float = 0.002
+    queue_s: float = 1e-4
+    slots: float = 64.0
+    stalled_share: float = 0.37
+    most_waiting: float = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class BootParameters:
+    """How nodes and switches come back (all assumed).
+
+    Attributes:
+        node_s: Shortest and longest time for which a node that reboots is away.
+        training_s: Time after a boot in which links train.
+        leaf_s: Shortest and longest reboot of a leaf switch.
+    """
+
+    node_s: tuple[float, float] = (180.0, 360.0)
+    training_s: float = 90.0
+    leaf_s: tuple[float, float] = (180.0, 420.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """All parameters of one simulation."""
 
     gpu: GpuParameters = GpuParameters()
     jobs: JobParameters = JobParameters()
     rates: RateParameters = RateParameters()
+    storage: StorageParameters = StorageParameters()
+    boots: BootParameters = BootParameters()

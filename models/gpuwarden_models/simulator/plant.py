@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwarden_models.simulator.effects import Effects
 from gpuwarden_models.simulator.jobs import Load
 from gpuwarden_models.simulator.measured import simulated_schema
 from gpuwarden_models.simulator.parameters import Parameters
@@ -21,38 +22,22 @@ Flags: TypeAlias = NDArray[np.bool_]
 # hardware thermal slowdown.
 _IDLE, _POWER_CAP, _SOFTWARE_THERMAL, _HARDWARE_THERMAL = 0x1, 0x4, 0x20, 0x40
 
+_GENERATION = 5.0
+
 GPU_SCHEMA: Schema = simulated_schema(EntityKind.GPU)
 _PRESENT = [column.name for column in GPU_SCHEMA.columns].index("gpu_present")
 
 
-class Effects:
-    """What active faults do to the hardware in one step; made anew for each.
-
-    Attributes:
-        cooling: Factor on thermal resistance, shape (GPUs,), 1 where sound.
-        inlet_celsius: Added to the air, shape (GPUs,).
-        ecc_corrected_per_hour: Added to the rate, shape (GPUs,).
-        power_limit_watts: Enforced limit, shape (GPUs,).
-        silent: Nodes whose readings do not arrive, shape (nodes,).
-        ports_down: NICs without link, shape (GPUs,).
-    """
-
-    __slots__ = (
-        "cooling",
-        "ecc_corrected_per_hour",
-        "inlet_celsius",
-        "ports_down",
-        "power_limit_watts",
-        "silent",
-    )
-
-    def __init__(self, gpus: int, nodes: int, power_limit_watts: float) -> None:
-        self.cooling: Floats = np.ones(gpus)
-        self.inlet_celsius: Floats = np.zeros(gpus)
-        self.ecc_corrected_per_hour: Floats = np.zeros(gpus)
-        self.power_limit_watts: Floats = np.full(gpus, power_limit_watts)
-        self.silent: Flags = np.zeros(nodes, dtype=np.bool_)
-        self.ports_down: Flags = np.zeros(gpus, dtype=np.bool_)
+_SINCE_BOOT = (
+    "gpu_energy_joules_total",
+    "gpu_thermal_slowdown_seconds_total",
+    "gpu_power_brake_seconds_total",
+    "gpu_ecc_corrected_volatile_total",
+    "gpu_ecc_uncorrected_volatile_total",
+    "gpu_pcie_replay_total",
+    "gpu_nvlink_errors_total",
+    "gpu_row_remap_pending",  # a reset maps the rows that waited
+)
 
 
 class GpuPlant:
@@ -126,6 +111,11 @@ class GpuPlant:
         ):
             self[metric][gpu] = 0.0
 
+    def restart(self, gpus: NDArray[np.int64]) -> None:
+        """The node booted: what the driver counts starts anew, an off-bus GPU stays off."""
+        for metric in _SINCE_BOOT:
+            self[metric][gpus] = 0.0
+
     def count_uncorrected(self, gpu: int, errors: int = 1) -> None:
         """Count uncorrected ECC errors of one GPU."""
         self["gpu_ecc_uncorrected_volatile_total"][gpu] += errors
@@ -142,6 +132,11 @@ class GpuPlant:
         self["gpu_power_limit_watts"][:] = effects.power_limit_watts
         self["gpu_energy_joules_total"] += watts * dt
         self["gpu_thermal_slowdown_seconds_total"] += dt * (throttle > 0.02)
+        links = float(self._gpu.nvlinks)
+        self["gpu_nvlinks_active"][:] = np.where(effects.training, 0.0, links)
+        self["gpu_nvlinks_inactive"][:] = np.where(effects.training, links, 0.0)
+        self["gpu_pcie_link_generation"][:] = np.where(effects.training, 1.0, _GENERATION)
+        self["gpu_clock_event_reasons"][effects.capped] = _POWER_CAP
         self._count(effects, dt)
 
     def _draw(
@@ -206,8 +201,8 @@ class GpuPlant:
             "gpu_sm_clock_max_hertz": gpu.sm_clock_max_hertz,
             "gpu_memory_clock_hertz": gpu.memory_clock_hertz,
             "gpu_memory_total_bytes": gpu.memory_total_bytes,
-            "gpu_pcie_link_generation": 5.0,
-            "gpu_pcie_link_generation_max": 5.0,
+            "gpu_pcie_link_generation": _GENERATION,
+            "gpu_pcie_link_generation_max": _GENERATION,
             "gpu_pcie_link_width": 16.0,
             "gpu_pcie_link_width_max": 16.0,
             "gpu_nvlinks_active": float(gpu.nvlinks),

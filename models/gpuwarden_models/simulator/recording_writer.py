@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from gpuwarden_models.frames import Frame, FrameTable, NodeEvent
 from gpuwarden_models.names import RECORDED, XID_GAUGE, RecordedName
+from gpuwarden_models.simulator.labels import Label
 from gpuwarden_models.simulator.metrics_writers import Form, Stretch, make_writers
 from gpuwarden_models.simulator.simulation import JobView, Simulation
-from gpuwarden_models.simulator.story import Label
 from gpuwarden_models.simulator.topology import EXPORTS
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
@@ -26,19 +26,22 @@ _XID = RecordedName("", XID_GAUGE)
 class RecordingWriter:
     """Takes frames one by one; `close` writes the small files."""
 
-    def __init__(self, folder: Path, form: Form = Form.PARQUET) -> None:
+    def __init__(
+        self, folder: Path, form: Form = Form.PARQUET, *, common_causes: bool = False
+    ) -> None:
         """Start a recording in a new or empty folder.
 
         Args:
             folder: Where.
             form: Of the metrics.
+            common_causes: Whether the story has what many entities show together.
 
         Raises:
             FileExistsError: The folder has files in it already.
         """
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: name a new folder, or empty it")
-        self._folder = folder
+        self._folder, self._common_causes = folder, common_causes
         (folder / "metrics").mkdir(parents=True, exist_ok=True)
         (folder / "kernel").mkdir(exist_ok=True)
         self._writers = make_writers(folder / "metrics", form)
@@ -107,6 +110,7 @@ class RecordingWriter:
             "interval_s": setting.interval_s,
             "origin": "simulated",
             "seed": setting.seed,
+            "common_causes": self._common_causes,
         }
         text = json.dumps(description, indent=2)
         (self._folder / "recording.json").write_text(f"{text}\n", encoding="utf-8")
@@ -133,7 +137,7 @@ def _write_fleet(path: Path, simulation: Simulation) -> None:
     topology = simulation.topology
     _write_csv(
         path,
-        "node,gpu_index,gpu_uuid,serial,pci_bus_id,model,rack,leaf,mounts",
+        "node,gpu_index,gpu_uuid,serial,pci_bus_id,model,rack,leaf,mounts,power",
         (
             (
                 topology.nodes[gpu.node],
@@ -145,6 +149,7 @@ def _write_fleet(path: Path, simulation: Simulation) -> None:
                 topology.racks[gpu.node],
                 topology.leaves[gpu.node],
                 ";".join(EXPORTS),
+                topology.powers[gpu.node],
             )
             for gpu in topology.gpus
         ),

@@ -52,9 +52,38 @@ DENSE: Mapping[FaultName, FaultRate] = MappingProxyType(
     }
 )
 
+# By place or node of its kind; far denser than in life too.
+COMMON: Mapping[FaultName, FaultRate] = MappingProxyType(
+    {
+        FaultName.LEAF_REBOOT: FaultRate(0.3, (1.0, 1.0), (180.0, 420.0)),
+        FaultName.MOUNT_STALL: FaultRate(1.0, (30.0, 120.0), (300.0, 1800.0)),
+        FaultName.FACILITY_OUTAGE: FaultRate(0.1, (1.0, 1.0), (600.0, 2 * _HOUR)),
+        FaultName.PLANNED_REBOOT: FaultRate(0.1, (60.0, 900.0), (1800.0, _HOUR)),
+        FaultName.DRIVER_UPGRADE: FaultRate(0.15, (60.0, 900.0), (1200.0, 1800.0)),
+        FaultName.CRASH_STORM: FaultRate(0.1, (5.0, 5.0), (60.0, 60.1)),
+        FaultName.CHECKPOINT_BURST: FaultRate(4.0, (1.0, 1.0), (60.0, 180.0)),
+        FaultName.SOFTWARE_POWER_CAP: FaultRate(0.5, (1.0, 1.0), (_HOUR, 6 * _HOUR)),
+    }
+)
+_PLACE_KINDS: Mapping[FaultName, str] = MappingProxyType(
+    {
+        FaultName.LEAF_REBOOT: "leaf",
+        FaultName.MOUNT_STALL: "mount",
+        FaultName.FACILITY_OUTAGE: "power",
+        FaultName.PLANNED_REBOOT: "leaf",
+        FaultName.DRIVER_UPGRADE: "leaf",
+        FaultName.CHECKPOINT_BURST: "power",
+        FaultName.SOFTWARE_POWER_CAP: "rack",
+    }
+)
+
 
 def random_story(
-    topology: Topology, hours: float, seed: int, rates: Mapping[FaultName, FaultRate] = DENSE
+    topology: Topology,
+    hours: float,
+    seed: int,
+    rates: Mapping[FaultName, FaultRate] = DENSE,
+    stream: int = 2,
 ) -> Story:
     """Faults of a fleet over a time, drawn from heavy-tailed rates; a part has one at a time.
 
@@ -63,11 +92,12 @@ def random_story(
         hours: Length.
         seed: Equal seeds give equal stories.
         rates: By fault; those left out do not come.
+        stream: Stories of one seed with different streams are drawn apart.
     """
-    rng = np.random.default_rng([seed, 2])
+    rng = np.random.default_rng([seed, stream])
     faults: list[ScriptedFault] = []
     for name, rate in rates.items():
-        entities = _entities(topology, FAULT_KINDS[name].entity_kind)
+        entities = _entities(topology, name)
         weights = np.exp(rng.normal(-0.5 * _HEAVY_TAIL_SIGMA**2, _HEAVY_TAIL_SIGMA, len(entities)))
         counts = rng.poisson(rate.per_entity_day * hours / 24.0 * weights)
         for row in np.flatnonzero(counts).tolist():
@@ -77,12 +107,15 @@ def random_story(
     return _one_at_a_time(faults)
 
 
-def _entities(topology: Topology, kind: EntityKind) -> Sequence[str]:
-    match kind:
+def _entities(topology: Topology, name: FaultName) -> Sequence[str]:
+    match FAULT_KINDS[name].entity_kind:
         case EntityKind.GPU:
             return tuple(topology.gpu_row)
         case EntityKind.NIC:
             return tuple(topology.nic_row)
+        case EntityKind.PLACE:
+            kind = _PLACE_KINDS[name]
+            return tuple(place for place in topology.places if place.startswith(f"{kind}:"))
         case _:
             return topology.nodes
 

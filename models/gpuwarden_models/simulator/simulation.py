@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarden_models.frames import Frame, FrameTable
-from gpuwarden_models.simulator.faults import ADVANCE, ActiveFault, end_fault, row_of
+from gpuwarden_models.simulator.active import ActiveFault, row_of
+from gpuwarden_models.simulator.faults import ADVANCE, end_fault
+from gpuwarden_models.simulator.labels import Label, labels_of
 from gpuwarden_models.simulator.machines import DISK_SCHEMA, NIC_SCHEMA, NODE_SCHEMA
 from gpuwarden_models.simulator.parameters import Parameters
 from gpuwarden_models.simulator.plant import GPU_SCHEMA
-from gpuwarden_models.simulator.story import Label, ScriptedFault, label_of
-from gpuwarden_models.simulator.topology import DISKS, Topology, build_topology
+from gpuwarden_models.simulator.storage import MOUNT_SCHEMA
+from gpuwarden_models.simulator.story import ScriptedFault
+from gpuwarden_models.simulator.topology import DISKS, EXPORTS, Topology, build_topology
 from gpuwarden_models.simulator.world import World
 from gpuwarden_wire.events import EventKind
 
@@ -67,7 +70,7 @@ class Simulation:
         self._lock = Lock()
         self._waiting: list[ActiveFault] = []
         self._active: list[ActiveFault] = []
-        self._past: list[ScriptedFault] = []
+        self._past: list[ActiveFault] = []
         self._number = 0
         self._keys = _Keys(self.topology)
         for fault in faults:
@@ -127,9 +130,13 @@ class Simulation:
     def labels(self) -> tuple[Label, ...]:
         """The truth about all faults so far and to come, in order of onset."""
         with self._lock:
-            faults = [*self._past, *(active.fault for active in (*self._active, *self._waiting))]
-        ordered = sorted(faults, key=lambda fault: (fault.at_s, fault.entity, fault.name))
-        return tuple(label_of(fault, self.setting.start) for fault in ordered)
+            faults = [*self._past, *self._active, *self._waiting]
+        ordered = sorted(faults, key=lambda f: (f.fault.at_s, f.fault.entity, f.fault.name))
+        return tuple(
+            label
+            for active in ordered
+            for label in labels_of(active.fault, self.setting.start, self.topology, active.job_id)
+        )
 
     def board_jobs(self) -> tuple[JobView, ...]:
         """All jobs so far, for jobs.csv."""
@@ -161,15 +168,17 @@ class Simulation:
             if active.elapsed_s >= active.fault.duration_s:
                 end_fault(active, self._world)
                 self._active.remove(active)
-                self._past.append(active.fault)
+                self._past.append(active)
             else:
                 ADVANCE[active.fault.name](active, self._world, dt)
 
     def _frame(self) -> Frame:
         world, topology = self._world, self.topology
         heard = self._heard()
+        answers = heard & (world.effects.driver_away_s == 0)
         gpu_node = topology.gpu_node
         disk_node = np.repeat(np.arange(len(topology.nodes)), len(DISKS))
+        mount_node = np.repeat(np.arange(len(topology.nodes)), len(EXPORTS))
         tables = (
             FrameTable(
                 GPU_SCHEMA,
@@ -177,7 +186,7 @@ class Simulation:
                 self._keys.gpus,
                 gpu_node,
                 world.plant.read(),
-                heard[gpu_node],
+                answers[gpu_node],
             ),
             FrameTable(
                 NIC_SCHEMA,
@@ -194,6 +203,14 @@ class Simulation:
                 disk_node,
                 world.machines.disk.values.copy(),
                 heard[disk_node],
+            ),
+            FrameTable(
+                MOUNT_SCHEMA,
+                self._keys.mounts,
+                self._keys.mount_wire,
+                mount_node,
+                world.mounts.values.values.copy(),
+                heard[mount_node],
             ),
             FrameTable(
                 NODE_SCHEMA,
@@ -213,7 +230,8 @@ class Simulation:
         length = self._noise.uniform(*rates.scrape_outage_s, count)
         self._silent_until = np.where(begins, now + length, self._silent_until)
         lost = self._noise.random(count) < rates.scrape_loss
-        silent = lost | (self._silent_until > now) | self._world.effects.silent
+        effects = self._world.effects
+        silent = lost | (self._silent_until > now) | effects.silent | effects.down
         return ~np.asarray(silent, dtype=np.bool_)
 
 
@@ -237,3 +255,5 @@ class _Keys:
         self.nics = tuple(topology.nic_row)
         self.disks = tuple(f"{node}/{disk}" for node in topology.nodes for disk in DISKS)
         self.disk_wire = DISKS * len(topology.nodes)
+        self.mount_wire = tuple(EXPORTS) * len(topology.nodes)
+        self.mounts = tuple(f"{node}/{point}" for node in topology.nodes for point in EXPORTS)

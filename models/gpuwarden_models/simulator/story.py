@@ -24,6 +24,15 @@ class FaultName(StrEnum):
     HOT_AISLE = "hot_aisle"
     POWER_CAP = "power_cap"
     MISSING_SCRAPES = "missing_scrapes"
+    # One cause that many entities show; `common_causes` has them.
+    LEAF_REBOOT = "leaf_reboot"
+    MOUNT_STALL = "mount_stall"
+    FACILITY_OUTAGE = "facility_outage"
+    PLANNED_REBOOT = "planned_reboot"
+    DRIVER_UPGRADE = "driver_upgrade"
+    CRASH_STORM = "crash_storm"
+    CHECKPOINT_BURST = "checkpoint_burst"
+    SOFTWARE_POWER_CAP = "software_power_cap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,8 @@ class FaultKind:
 
     Attributes:
         entity_kind: What `ScriptedFault.entity` names. For HOT_AISLE the entity is any node of the
-            rack, or "*" for all nodes.
+            rack. Where it is a place, "leaf:NAME", "rack:NAME", "power:NAME" or "mount:POINT". For
+            both, "*" is all nodes.
         fault_class: Where the fault lies.
         action_needed: False for confounders: nobody may be excluded for them.
         ramp_s: Default time from onset to full effect.
@@ -47,6 +57,7 @@ class FaultKind:
 
 
 _GPU, _NODE, _NIC = EntityKind.GPU, EntityKind.NODE, EntityKind.NIC
+_PLACE = EntityKind.PLACE
 FAULT_KINDS: Mapping[FaultName, FaultKind] = MappingProxyType(
     {
         FaultName.ROW_REMAP_FAILURE: FaultKind(_GPU, FaultClass.MEMORY, True, 7200.0, 1.0),
@@ -59,6 +70,14 @@ FAULT_KINDS: Mapping[FaultName, FaultKind] = MappingProxyType(
         FaultName.HOT_AISLE: FaultKind(_NODE, FaultClass.OPERATOR, False, 1800.0),
         FaultName.POWER_CAP: FaultKind(_NODE, FaultClass.OPERATOR, False, 60.0),
         FaultName.MISSING_SCRAPES: FaultKind(_NODE, FaultClass.OPERATOR, False, 0.0),
+        FaultName.LEAF_REBOOT: FaultKind(_PLACE, FaultClass.FABRIC, True, 0.0),
+        FaultName.MOUNT_STALL: FaultKind(_PLACE, FaultClass.STORAGE, True, 60.0),
+        FaultName.FACILITY_OUTAGE: FaultKind(_PLACE, FaultClass.POWER, False, 0.0),
+        FaultName.PLANNED_REBOOT: FaultKind(_PLACE, FaultClass.OPERATOR, False, 120.0),
+        FaultName.DRIVER_UPGRADE: FaultKind(_PLACE, FaultClass.OPERATOR, False, 120.0),
+        FaultName.CRASH_STORM: FaultKind(_NODE, FaultClass.APPLICATION, False, 5.0),
+        FaultName.CHECKPOINT_BURST: FaultKind(_PLACE, FaultClass.APPLICATION, False, 0.0),
+        FaultName.SOFTWARE_POWER_CAP: FaultKind(_PLACE, FaultClass.OPERATOR, False, 0.0),
     }
 )
 
@@ -69,7 +88,7 @@ class ScriptedFault:
 
     Attributes:
         name: Which.
-        entity: gpu_uuid, node, or "node/device/port", as the fault's kind says.
+        entity: gpu_uuid, node, "node/device/port" or a place, as the fault's kind says.
         at_s: Onset, seconds after the simulation's start.
         ramp_s: Time from onset to full effect; None takes the fault's default.
         duration_s: Onset to repair; infinite where nobody repairs it.
@@ -101,46 +120,3 @@ class ScriptedFault:
 
 Story = tuple[ScriptedFault, ...]
 """Scripted faults of one run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """One row of a recording's labels.csv.
-
-    Attributes:
-        entity_kind: gpu, node or nic.
-        entity: gpu_uuid, node, or "node/device".
-        fault_class: Where the fault lies.
-        start: Epoch seconds from which action is needed.
-        end: Epoch seconds of the repair; infinite where it outlasts the recording.
-        action_needed: False for confounders.
-        note: The fault's name, and `precursor_start=` where it may be flagged before `start`.
-    """
-
-    entity_kind: EntityKind
-    entity: str
-    fault_class: FaultClass
-    start: float
-    end: float
-    action_needed: bool
-    note: str
-
-
-def label_of(fault: ScriptedFault, start: float) -> Label:
-    """The label of a fault in a simulation that began at `start` (epoch seconds)."""
-    onset = start + fault.at_s
-    note = f"simulated {fault.name}"
-    if fault.kind.action_needed and fault.needed_after_s > 0:
-        note = f"{note} precursor_start={onset:.3f}"
-    entity = fault.entity
-    if fault.kind.entity_kind is EntityKind.NIC:
-        entity = entity.rsplit("/", 1)[0]
-    return Label(
-        entity_kind=fault.kind.entity_kind,
-        entity=entity,
-        fault_class=fault.kind.fault_class,
-        start=onset + fault.needed_after_s,
-        end=onset + fault.duration_s,
-        action_needed=fault.kind.action_needed,
-        note=note,
-    )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 _BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
 _NODES_PER_RACK = 4
 _RACKS_PER_LEAF = 4
+_RACKS_PER_POWER = 8
 DISKS = ("nvme0n1", "nvme1n1")
 EXPORTS: Mapping[str, str] = MappingProxyType({"/checkpoints": "nfs-01:/export/checkpoints"})
 """Export of each NFS mount point; every node has them all."""
@@ -40,6 +41,7 @@ class Topology:
         nodes: Names.
         racks: Rack of each node.
         leaves: Leaf switch of each node.
+        powers: Power domain of each node.
         gpus: All GPUs.
         gpus_per_node: The same for every node; each GPU has its NIC.
     """
@@ -47,6 +49,7 @@ class Topology:
     nodes: tuple[str, ...]
     racks: tuple[str, ...]
     leaves: tuple[str, ...]
+    powers: tuple[str, ...]
     gpus: tuple[SimulatedGpu, ...]
     gpus_per_node: int
 
@@ -77,13 +80,33 @@ class Topology:
             {f"{self.nodes[gpu.node]}/{gpu.nic}": row for row, gpu in enumerate(self.gpus)}
         )
 
+    @cached_property
+    def places(self) -> Mapping[str, NDArray[np.int64]]:
+        """Nodes behind each place: "rack:NAME", "leaf:NAME", "power:NAME", "mount:POINT"."""
+        found: dict[str, list[int]] = {}
+        kinds = (("rack", self.racks), ("leaf", self.leaves), ("power", self.powers))
+        for kind, names in kinds:
+            for node, name in enumerate(names):
+                found.setdefault(f"{kind}:{name}", []).append(node)
+        for point in EXPORTS:
+            found[f"mount:{point}"] = list(range(len(self.nodes)))
+        return MappingProxyType({place: np.array(nodes) for place, nodes in found.items()})
+
+    def nodes_at(self, place: str) -> NDArray[np.int64]:
+        """Nodes behind a place; "*" is all of them.
+
+        Raises:
+            KeyError: There is no such place.
+        """
+        return np.arange(len(self.nodes)) if place == "*" else self.places[place]
+
     def nodes_in_rack(self, rack: str) -> tuple[str, ...]:
         """Names of the nodes in a rack."""
         return tuple(node for node, at in zip(self.nodes, self.racks, strict=True) if at == rack)
 
 
 def build_topology(nodes: int, gpus_per_node: int, seed: int) -> Topology:
-    """A fleet of equal nodes, four a rack, four racks a leaf.
+    """A fleet of equal nodes, four a rack, four racks a leaf, eight racks a power domain.
 
     Args:
         nodes: Number of nodes, at least 1.
@@ -101,8 +124,10 @@ def build_topology(nodes: int, gpus_per_node: int, seed: int) -> Topology:
     racks = tuple(f"rack-{row // _NODES_PER_RACK + 1:02d}" for row in range(nodes))
     per_leaf = _NODES_PER_RACK * _RACKS_PER_LEAF
     leaves = tuple(f"leaf-{row // per_leaf + 1:02d}" for row in range(nodes))
+    per_power = _NODES_PER_RACK * _RACKS_PER_POWER
+    powers = tuple(f"power-{row // per_power + 1:02d}" for row in range(nodes))
     gpus = tuple(_gpu(seed, node, index) for node in range(nodes) for index in range(gpus_per_node))
-    return Topology(names, racks, leaves, gpus, gpus_per_node)
+    return Topology(names, racks, leaves, powers, gpus, gpus_per_node)
 
 
 def _gpu(seed: int, node: int, index: int) -> SimulatedGpu:

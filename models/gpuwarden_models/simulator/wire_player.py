@@ -209,6 +209,7 @@ class WirePlayer:
             if spool is None:
                 spool = NodeSpool(node_id, frame.boot_ids[row], self._interval_s)
                 self._spools[node_id] = spool
+            spool.boot_id = frame.boot_ids[row]
             own = [frame.events[number].event for number in events.get(node_id, ())]
             if own:
                 spool.seal(Stream.EVENTS, frame.at, events=own)

@@ -5,15 +5,26 @@ from __future__ import annotations
 import uuid
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuwarden_kernel_log import parse_line
 from gpuwarden_models.frames import NodeEvent
-from gpuwarden_models.simulator.jobs import JobBoard
+from gpuwarden_models.simulator.effects import Effects
+from gpuwarden_models.simulator.jobs import JobBoard, JobState
 from gpuwarden_models.simulator.machines import Machines
 from gpuwarden_models.simulator.parameters import Parameters
-from gpuwarden_models.simulator.plant import Effects, GpuPlant
-from gpuwarden_models.simulator.topology import DISKS, Topology
-from gpuwarden_wire.events import Attribute, Event, EventKind, GpuIdentity, Inventory
+from gpuwarden_models.simulator.plant import GpuPlant
+from gpuwarden_models.simulator.storage import Mounts
+from gpuwarden_models.simulator.topology import DISKS, EXPORTS, Topology
+from gpuwarden_wire.events import (
+    Attribute,
+    Event,
+    EventKind,
+    GpuIdentity,
+    GpuJob,
+    Inventory,
+    JobKind,
+)
 from gpuwarden_wire.metrics import EntityKind
 
 
@@ -26,6 +37,7 @@ class World:
         board: Jobs.
         plant: GPUs.
         machines: Hosts, NICs, disks.
+        mounts: Network file systems.
         effects: What faults do in the present step.
         rng: Draws of faults; the background draws elsewhere, so a fault does not change it.
         now: Epoch seconds.
@@ -46,14 +58,44 @@ class World:
         self.machines = Machines(topology, hosts)
         self.rng = faults
         self.now = start
-        self.boot_ids = tuple(
-            str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpuwarden-simulated/{salt}/{node}"))
-            for node in topology.nodes
-        )
+        self.mounts = Mounts(topology, parameters.storage, np.random.default_rng([seed, 3]))
+        self._salt, self._boots = salt, [0] * len(topology.nodes)
+        self._boot_ids = [self._boot_id(node) for node in range(len(topology.nodes))]
         self.effects = self._no_effects()
+        self.board.take_changes()  # who ran before is told with the nodes' first inventories
         self._line_number = [1000] * len(topology.nodes)
         self._other_number = 0
         self._events: list[NodeEvent] = []
+
+    @property
+    def boot_ids(self) -> tuple[str, ...]:
+        """Present boot of each node."""
+        return tuple(self._boot_ids)
+
+    def _boot_id(self, node: int) -> str:
+        name = f"gpuwarden-simulated/{self._salt}/{self.topology.nodes[node]}"
+        again = f"/{self._boots[node]}" if self._boots[node] else ""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, name + again))
+
+    def reboot(self, nodes: NDArray[np.int64]) -> None:
+        """Nodes come back from a reboot: counters and kernels' sequences start anew."""
+        per_node = self.topology.gpus_per_node
+        self.plant.restart((nodes[:, None] * per_node + np.arange(per_node)).ravel())
+        self.machines.restart(nodes)
+        self.mounts.restart(nodes)
+        for node in nodes.tolist():
+            self._boots[node] += 1
+            self._boot_ids[node] = self._boot_id(node)
+            self._line_number[node] = 1000
+            self.other_event(node, EventKind.NODE_BOOT, booted_at=self.now)
+            self.inventory_event(node)
+
+    def stop_jobs(self, nodes: NDArray[np.int64], state: JobState) -> str:
+        """End the jobs on some nodes; returns the id of one, "" where none ran."""
+        jobs = {id(job): job for node in nodes.tolist() if (job := self.board.job_on(node))}
+        for job in jobs.values():
+            self.board.stop(job, self.now, state)
+        return next((job.job_id for job in jobs.values()), "")
 
     def begin_step(self, now: float) -> None:
         """Move the clock; faults act between this and `finish_step`."""
@@ -64,7 +106,15 @@ class World:
     def finish_step(self, dt: float) -> None:
         """Let the hardware follow load and effects for `dt` seconds."""
         self.plant.step(self.load, self.effects, dt)
-        self.machines.step(self.load, self.plant.lost, self.effects.ports_down, dt)
+        self.machines.step(self.load, self.plant.lost, self.effects, dt)
+        self.mounts.step(self.load, self.load.busy, self.effects, dt)
+        over = self.mounts.pressure - 1.0
+        if over > 0:
+            waiting = self.load.writing | self.load.reading | (self.load.busy > 0)
+            self.machines.stall(waiting, min(0.1 * over, 0.9), dt)
+        for node in self.board.take_changes():
+            if not self.effects.down[node]:
+                self.inventory_event(node)
 
     def take_events(self) -> tuple[NodeEvent, ...]:
         """Events since the last call, in order."""
@@ -139,7 +189,7 @@ class World:
     def _inventory(self, node: int) -> Inventory:
         per_node = self.topology.gpus_per_node
         rows = range(node * per_node, (node + 1) * per_node)
-        gpu = self.parameters.gpu
+        gpu, job = self.parameters.gpu, self.board.job_on(node)
         return Inventory(
             gpus=tuple(
                 GpuIdentity(
@@ -156,10 +206,27 @@ class World:
             nics=tuple(self.topology.gpus[row].nic for row in rows),
             disks=DISKS,
             gpus_expected=per_node,
-            labels={"rack": self.topology.racks[node], "leaf": self.topology.leaves[node]},
+            labels={
+                "rack": self.topology.racks[node],
+                "leaf": self.topology.leaves[node],
+                "power": self.topology.powers[node],
+                "mounts": ";".join(EXPORTS),
+            },
+            jobs=()
+            if job is None
+            else tuple(
+                GpuJob(
+                    gpu_uuid=self.topology.gpus[row].gpu_uuid,
+                    kind=JobKind.SLURM,
+                    job_id=job.job_id,
+                )
+                for row in rows
+            ),
         )
 
     def _append(self, node: int, event: Event) -> None:
+        if self.effects.down[node]:
+            return
         self._events.append(NodeEvent(self.topology.nodes[node], self.boot_ids[node], event))
 
     def _no_effects(self) -> Effects:

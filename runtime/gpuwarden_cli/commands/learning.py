@@ -46,6 +46,13 @@ def simulate(
     form: Annotated[
         str, typer.Option(help="Of the recording's metrics: parquet, openmetrics or both.")
     ] = "parquet",
+    common_causes: Annotated[
+        bool,
+        typer.Option(
+            "--common-causes",
+            help="Put reboots, outages, stalls and storms of many nodes into the recording too.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a fleet with random faults: a recording for `gpuwarden train`, or a live fleet."""
@@ -58,7 +65,8 @@ def simulate(
         return
     run = load("gpuwarden_models.simulate", "simulate", "train")
     try:
-        report = run(out, nodes, gpus_per_node, hours, seed, interval_s or 30.0, form)
+        sizes = (nodes, gpus_per_node, hours, seed, interval_s or 30.0)
+        report = run(out, *sizes, form, common_causes=common_causes)
     except (ValueError, OSError) as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     if as_json:

@@ -112,10 +112,13 @@ def test_a_gpu_off_the_bus_stops_and_comes_back_repaired() -> None:
     assert np.isnan(heat[10:30]).all() and not np.isnan(heat[9])
     visible = [table(f, EntityKind.NODE).column("node_gpus_visible")[1] for f in frames]
     assert visible[9] == 8 and visible[10] == 7 and visible[30] == 8
-    events = [item.event for frame in frames[1:] for item in frame.events]
+    events = [
+        item.event for frame in frames[1:] for item in frame.events if item.node_id == "gpu-0002"
+    ]
     assert [event.xid for event in events if event.xid] == [79, 154]
     kinds = [event.kind for event in events if event.kind is not EventKind.KERNEL_LOG]
     assert kinds == [
+        EventKind.INVENTORY,  # its job has ended
         EventKind.GPU_LOST,
         EventKind.INVENTORY,
         EventKind.GPU_BACK,
@@ -123,7 +126,8 @@ def test_a_gpu_off_the_bus_stops_and_comes_back_repaired() -> None:
         EventKind.CHECK_PASSED,
     ]
     inventories = [event.inventory for event in events if event.inventory is not None]
-    assert [len(inventory.gpus) for inventory in inventories] == [8, 8]
+    assert [len(inventory.gpus) for inventory in inventories] == [8, 8, 8]
+    assert not inventories[0].jobs
 
 
 def test_an_overheating_gpu_creeps_and_a_severe_one_slows_down() -> None:

@@ -1,0 +1,75 @@
+"""The truth about a simulated fleet: rows of labels.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuwarden_models.simulator.story import ScriptedFault
+from gpuwarden_models.simulator.topology import Topology
+from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_wire.metrics import EntityKind
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One row of a recording's labels.csv.
+
+    Attributes:
+        entity_kind: gpu, node, nic, mount, fabric or job.
+        entity: gpu_uuid, node, "node/device", mount point, leaf or job id.
+        fault_class: Where the fault lies.
+        start: Epoch seconds from which action is needed.
+        end: Epoch seconds of the repair; infinite where it outlasts the recording.
+        action_needed: False for confounders.
+        note: The fault's name, and `precursor_start=` where it may be flagged before `start`.
+    """
+
+    entity_kind: str
+    entity: str
+    fault_class: FaultClass
+    start: float
+    end: float
+    action_needed: bool
+    note: str
+
+
+_PLACES = {"leaf": "fabric", "mount": "mount"}
+
+
+def labels_of(
+    fault: ScriptedFault, start: float, topology: Topology, job_id: str = ""
+) -> Iterator[Label]:
+    """The rows of one fault.
+
+    A place that is at fault has a row of its own; nodes behind it, and behind what is nobody's
+    fault, have rows that say that nobody may be excluded for it.
+
+    Args:
+        fault: What was scripted.
+        start: Epoch seconds of the simulation's start.
+        topology: The fleet.
+        job_id: Job that the fault ended, "" none.
+    """
+    onset = start + fault.at_s
+    note = f"simulated {fault.name}"
+    if fault.kind.action_needed and fault.needed_after_s > 0:
+        note = f"{note} precursor_start={onset:.3f}"
+    begin, end = onset + fault.needed_after_s, onset + fault.duration_s
+
+    def row(kind: str, entity: str, *, needed: bool) -> Label:
+        return Label(kind, entity, fault.kind.fault_class, begin, end, needed, note)
+
+    kind, _, name = fault.entity.partition(":")
+    if fault.kind.entity_kind is EntityKind.PLACE:
+        if kind in _PLACES:
+            yield row(_PLACES[kind], name, needed=fault.kind.action_needed)
+        for node in topology.nodes_at(fault.entity).tolist():
+            yield row("node", topology.nodes[node], needed=False)
+    elif fault.kind.entity_kind is EntityKind.NIC:
+        device = fault.entity.rsplit("/", 1)[0]
+        yield row("nic", device, needed=fault.kind.action_needed)
+    else:
+        yield row(fault.kind.entity_kind.value, fault.entity, needed=fault.kind.action_needed)
+    if job_id:
+        yield row("job", job_id, needed=False)
