@@ -68,3 +68,14 @@ class Metric:
     def storage(self) -> Storage:
         """Storage class on the wire and in server state."""
         return Storage.COUNTER if self.kind is MetricKind.COUNTER else Storage.F32
+
+
+URGENT_METRICS = frozenset(
+    {
+        "gpu_recovery_action",
+        "gpu_ecc_uncorrected_volatile_total",
+        "gpu_row_remap_pending",
+        "gpu_row_remap_failure",
+    }
+)
+"""What announces a fault by itself: agents look at it between polls, and the server at once."""

@@ -78,7 +78,8 @@ class Settings(BaseSettings):
         gt=0,
         le=3600,
         description="Longest time between sweeps over the whole fleet, seconds. They come "
-        "more often, down to each half second, while that takes at most 5 % of the time.",
+        "more often, down to each half second, while that takes at most 5 % of the time, and "
+        "at once where a value changes that announces a fault, while that takes at most 20 %.",
     )
     checkpoint_pass_s: float = Field(
         default=30.0,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwarden_verdict.policy.document import Mode
+from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.feed import (
@@ -17,6 +18,7 @@ from tests.builders.feed import (
     get,
     quick_settings,
     reading_feed,
+    sweeps,
     wait_sweeps,
     xid_event,
 )
@@ -30,6 +32,7 @@ from tests.builders.server import (
     wait_until,
 )
 from tests.builders.stores import StoreKind
+from tests.fakes.clock import StillClock
 
 BOTH_STORES = True
 
@@ -186,6 +189,34 @@ def test_a_reading_excludes_on_the_sweep(server: Running, node: Feeder) -> None:
     assert case["verdict"]["usable"] == "no"
     reading = get(server, f"/v1/gpus/{gpu}")["readings"]["gpu_row_remap_failure"]
     assert reading == 1.0
+
+
+@pytest.mark.parametrize("way", ["lane", "general"])
+def test_a_value_that_announces_a_fault_does_not_wait_for_the_next_sweep(
+    tmp_path: Path, way: str
+) -> None:
+    clock = StillClock()
+    with running_server(quick_settings(tmp_path, sweep_interval_s=0.2), clock) as server:
+        node = Feeder(server, server.mint("agent", "n"), "n")
+        node.introduce([make_gpu(0, "n")])
+        clock.ahead += 0.2
+        wait_until(lambda: sweeps(server) == 1, "the first sweep")
+
+        def tell(failed: float) -> None:
+            clock.ahead += 0.06  # the next sweep is due after 0.2 s: not in this test
+            row = {"GPU-n-0": (failed, 50.0)}
+            metrics = ("gpu_row_remap_failure", "gpu_temperature_celsius")
+            table, schema = gpu_table(row, clock.now(), metrics)
+            known = (schema,) if way == "general" or not node.seqs[Stream.TELEMETRY] else ()
+            node.telemetry([table], known)
+
+        tell(0.0)
+        tell(0.0)
+        assert sweeps(server) == 1
+        tell(1.0)
+        wait_until(lambda: sweeps(server) == 2, "the sweep that was asked for")
+        assert get(server, "/v1/nodes/n")["usable"] == "no"
+        node.close()
 
 
 def test_everywhere_the_reason_leads_with_what_decided(server: Running, node: Feeder) -> None:

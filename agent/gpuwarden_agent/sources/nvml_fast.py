@@ -14,20 +14,14 @@ from gpuwarden_agent.sources.nvml_calls import Caller, Columns, Gpu, Lane, Readi
 from gpuwarden_agent.sources.nvml_fields import GROUPS
 from gpuwarden_agent.sources.nvml_plan import Scope, make_plan
 from gpuwarden_agent.sources.nvml_queries import QUERIES
+from gpuwarden_wire.metrics import URGENT_METRICS
 
-FAST_METRICS = frozenset(
-    {
-        "gpu_recovery_action",
-        "gpu_ecc_uncorrected_volatile_total",
-        "gpu_row_remap_pending",
-        "gpu_row_remap_failure",
-    }
-)
-"""Besides, any call that no longer succeeds: the GPU is lost."""
-
+# Besides, any call that no longer succeeds: the GPU is lost.
 _SCOPE = Scope(
-    tuple(one for one in QUERIES[Lane.POLL] if FAST_METRICS.intersection(one[0].metrics)),
-    tuple(one for group in GROUPS[Lane.POLL] for one in group.fields if one.metric in FAST_METRICS),
+    tuple(one for one in QUERIES[Lane.POLL] if URGENT_METRICS.intersection(one[0].metrics)),
+    tuple(
+        one for group in GROUPS[Lane.POLL] for one in group.fields if one.metric in URGENT_METRICS
+    ),
     whole=False,
 )
 _TRY_AGAIN_S = 60.0

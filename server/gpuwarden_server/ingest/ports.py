@@ -16,7 +16,14 @@ from gpuwarden_wire.events import Event
 
 
 class EventSink(Protocol):
-    """Takes events that are durable."""
+    """Takes events that are durable, and word of values that cannot wait."""
+
+    def look_soon(self) -> None:
+        """A value that announces a fault has changed, and is in the columnar state.
+
+        Called on the event loop, possibly very often; must not block.
+        """
+        ...
 
     def events_stored(self, events: Sequence[StoredEvent]) -> None:
         """Called on the event loop, after the commit and before the acknowledgement.

@@ -25,7 +25,12 @@ from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.sessions import Connection, NodeSession, Sessions, SpoolSession
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.ingest.storing import store_events
-from gpuwarden_server.ingest.telemetry import apply_plan, check_entities, remember_tables
+from gpuwarden_server.ingest.telemetry import (
+    apply_plan,
+    check_entities,
+    note_urgent,
+    remember_tables,
+)
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.engine.arrivals import EventsToStore
@@ -154,6 +159,9 @@ class IngestService:
         """See `LaneRules`."""
         ledger = item.session.spools[item.batch.spool_id].ledgers[Stream.TELEMETRY]
         self._parts.keeper.note(item.batch.node_id, item.tables)
+        changed = [note_urgent(known, part.table) for part, known in item.pairs()]
+        if any(changed):
+            self._parts.sink.look_soon()
         self._note_sequence(item.batch, ledger, item.digest, now)
         item.session.telemetry_dirty = True
 
@@ -405,15 +413,17 @@ class IngestService:
             now + parts.future_tolerance_s,
             now,
         )
-        cells = 0
+        cells, is_urgent = 0, False
         async with parts.state.held() as state:
             if claim is not Claim.HISTORY:
                 cells = apply_plan(plan, batch.node_id, session, state)
-                remember_tables(plan, session, ownership)
+                is_urgent = remember_tables(plan, session, ownership)
                 parts.keeper.note(batch.node_id, plan.tables)
             # Under the same lock as the readings, so that a checkpoint has both or neither.
             self._note_sequence(batch, spool.ledgers[Stream.TELEMETRY], digest, now)
             session.telemetry_dirty = True
+        if is_urgent:
+            parts.sink.look_soon()
         parts.meters.readings.inc(cells)
         if plan.foreign_rows:
             parts.meters.oddities.labels("foreign_row").inc(plan.foreign_rows)

@@ -56,6 +56,9 @@ class KnownTable:
         f32_bytes: Size of its float32 block.
         f64_bytes: Size of its float64 block.
         cells: Number of cells.
+        urgent: Where in its float32 block and in its float64 block the columns lie that announce a
+            fault.
+        urgent_seen: What stood there last.
     """
 
     schema: Schema
@@ -67,6 +70,8 @@ class KnownTable:
     f32_bytes: int
     f64_bytes: int
     cells: int
+    urgent: tuple[tuple[slice, ...], tuple[slice, ...]]
+    urgent_seen: bytes
 
 
 @dataclass(slots=True)

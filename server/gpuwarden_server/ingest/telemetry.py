@@ -12,14 +12,15 @@ from gpuwarden_server.ingest.sessions import KnownTable, NodeSession
 from gpuwarden_verdict.context import entity_named
 from gpuwarden_verdict.engine.telemetry import PlannedTable, TelemetryPlan
 from gpuwarden_verdict.windows import FleetState, ReadTable
-from gpuwarden_wire.batches import Batch
-from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.batches import Batch, Table
+from gpuwarden_wire.metrics import URGENT_METRICS, EntityKind
 from gpuwarden_wire.schema import Schema
 
 # A node has some hundred GPUs, ports and disks at most; more is an agent gone wild.
 MAX_ENTITIES_A_NODE = 4_096
 # Sets of entities whose rows a session keeps: one a kind, and a few while hardware changes.
 MAX_KEPT_ROWS = 64
+_NOWHERE = ((), ())
 
 
 def check_entities(batch: Batch, schemas: Mapping[str, Schema], session: NodeSession) -> None:
@@ -61,21 +62,28 @@ def apply_plan(plan: TelemetryPlan, node_id: str, session: NodeSession, state: F
     return sum(one.rows.size * len(one.schema.columns) for one in read)
 
 
-def remember_tables(plan: TelemetryPlan, session: NodeSession, ownership: int) -> None:
+def remember_tables(plan: TelemetryPlan, session: NodeSession, ownership: int) -> bool:
     """Let the session know the tables of an applied batch, so that the next need no look.
 
     Args:
         plan: The batch.
         session: Of its node.
         ownership: NodeDirectory.ownership when it was planned.
+
+    Returns:
+        Whether a value that announces a fault is other than in the batch before.
     """
     if plan.foreign_rows:
-        return
+        return False
     if len(session.known) >= MAX_KEPT_ROWS:
         session.known.clear()
         session.table_order = ()
+    is_urgent = False
     for part in plan.tables:
         table = part.table
+        before = session.known.get((table.schema, table.entities))
+        is_urgent |= before is not None and note_urgent(before, table)
+        places = _urgent_places(part.schema, len(table.entities))
         session.known[table.schema, table.entities] = KnownTable(
             schema=part.schema,
             hash=table.schema,
@@ -86,7 +94,38 @@ def remember_tables(plan: TelemetryPlan, session: NodeSession, ownership: int) -
             f32_bytes=len(table.f32),
             f64_bytes=len(table.f64),
             cells=len(table.entities) * len(part.schema.columns),
+            urgent=places,
+            urgent_seen=_urgent_bytes(table, places),
         )
+    return is_urgent
+
+
+def note_urgent(known: KnownTable, table: Table) -> bool:
+    """Whether a value that announces a fault is other than in the table before, which it replaces.
+
+    The agent sends such a change at once; to compare bytes costs next to nothing where there is
+    none.
+    """
+    if known.urgent == _NOWHERE:
+        return False
+    seen, known.urgent_seen = known.urgent_seen, _urgent_bytes(table, known.urgent)
+    return seen != known.urgent_seen
+
+
+def _urgent_places(schema: Schema, rows: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    narrow, wide = schema.f32_count, range(schema.f32_count, len(schema.columns))
+    urgent = [column.name in URGENT_METRICS for column in schema.columns]
+    return (
+        tuple(slice(4 * rows * n, 4 * rows * (n + 1)) for n in range(narrow) if urgent[n]),
+        tuple(
+            slice(8 * rows * (n - narrow), 8 * rows * (n - narrow + 1)) for n in wide if urgent[n]
+        ),
+    )
+
+
+def _urgent_bytes(table: Table, places: tuple[tuple[slice, ...], tuple[slice, ...]]) -> bytes:
+    narrow, wide = places
+    return b"".join([*(table.f32[one] for one in narrow), *(table.f64[one] for one in wide)])
 
 
 def refresh_known(

@@ -176,6 +176,11 @@ class Judging:
         if self._worker is not None:
             self._worker.events_stored(events)
 
+    def look_soon(self) -> None:
+        """A value that announces a fault has changed: sweep soon."""
+        if self._worker is not None:
+            self._worker.look_soon()
+
     def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
         """See `IncidentDesk`."""
         return self._started().acknowledge(incident_id, name, key_id, reason)

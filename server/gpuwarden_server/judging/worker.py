@@ -38,6 +38,9 @@ RETRY_S = 0.5
 SHORTEST_REST_S = 0.5
 SWEEP_SHARE = 0.05
 """Of the time, at most, that sweeps take where they come more often than they must."""
+ASKED_REST_S = 0.05
+ASKED_SHARE = 0.2
+"""The same where a value that announces a fault asks for one."""
 _log = structlog.get_logger(__name__)
 
 CommandWork = Callable[[float], "Concluded"]
@@ -136,6 +139,7 @@ class JudgeWorker:
         self._stopping = False
         self._trouble: str | None = None
         self._swept_at: float | None = None
+        self._asked = False
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._thread = Thread(target=self._run, name="judge", daemon=True)
 
@@ -162,6 +166,11 @@ class JudgeWorker:
         """
         self._wake.set()
 
+    def look_soon(self) -> None:
+        """A value that announces a fault has changed: sweep without waiting. Never blocks."""
+        self._asked = True
+        self._wake.set()
+
     def submit(self, work: CommandWork) -> Future[object]:
         """Run a person's command in turn; the answer comes after its commit."""
         future: Future[object] = Future()
@@ -182,18 +191,22 @@ class JudgeWorker:
 
     def _run(self) -> None:
         # The first sweep waits: agents must have had the time to report to this process.
-        next_sweep = self._clock.monotonic() + self._interval_s
+        next_sweep = next_asked = self._clock.monotonic() + self._interval_s
         while not self._stopping:
-            self._wake.wait(max(0.0, next_sweep - self._clock.monotonic()))
+            due = next_asked if self._asked else next_sweep
+            self._wake.wait(max(0.0, due - self._clock.monotonic()))
             self._wake.clear()
             try:
                 self._judge_new_events()
                 self._run_commands()
-                if self._clock.monotonic() >= next_sweep:
-                    began = self._clock.monotonic()
-                    next_sweep = began + self._interval_s
+                began = self._clock.monotonic()
+                if began >= (next_asked if self._asked else next_sweep):
+                    next_sweep = next_asked = began + self._interval_s
+                    self._asked = False
                     self._sweep()
-                    next_sweep = began + self._rest_s(self._clock.monotonic() - began)
+                    took_s = self._clock.monotonic() - began
+                    next_sweep = began + self._rest_s(took_s, SHORTEST_REST_S, SWEEP_SHARE)
+                    next_asked = began + self._rest_s(took_s, ASKED_REST_S, ASKED_SHARE)
                 self._note_trouble(None)
             except (WriteFailed, SQLAlchemyError, TimeoutError) as error:
                 # Nothing was committed and nothing is lost: the same events are read again.
@@ -204,9 +217,9 @@ class JudgeWorker:
                 _log.error("judge_pass_failed", worker="judge", exc_info=error)
                 self._pause()
 
-    def _rest_s(self, took_s: float) -> float:
+    def _rest_s(self, took_s: float, least_s: float, share: float) -> float:
         """Seconds from the start of a sweep to that of the next: what costs little comes often."""
-        return min(self._interval_s, max(SHORTEST_REST_S, took_s / SWEEP_SHARE))
+        return min(self._interval_s, max(least_s, took_s / share))
 
     def _pause(self) -> None:
         if not self._stopping:
