@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
 from httpx_sse import EventSource
 
-from gpuwarden_runtime.calls import Call
+from gpuwarden_runtime.call import Call
 from gpuwarden_runtime.config import RuntimeSettings
-from gpuwarden_runtime.errors import GpuwardenError
+from gpuwarden_runtime.errors import GpuwardenError, ServerUnreachable
 from gpuwarden_runtime.exchange import (
     Exchange,
     Retry,
@@ -23,6 +23,7 @@ from gpuwarden_runtime.exchange import (
     stream_request,
     unreachable,
 )
+from gpuwarden_runtime.moves import MoveStream, Told
 from gpuwarden_runtime.records import Page
 from gpuwarden_runtime.routes import Routes
 
@@ -119,7 +120,26 @@ class AsyncClient(Routes):
             Refused: The server said no.
             UnexpectedAnswer: Not an event stream.
         """
-        request = stream_request(self._http, self.url, last_event_id)
+        async with self.event_stream("/v1/exclusions/stream", {}, last_event_id) as source:
+            yield source
+
+    @asynccontextmanager
+    async def event_stream(
+        self, path: str, query: Mapping[str, object], last_event_id: str | None
+    ) -> AsyncIterator[EventSource]:
+        """Any stream of the server as server-sent events.
+
+        Args:
+            path: Route.
+            query: What narrows it.
+            last_event_id: Of what was heard last, None for nothing.
+
+        Raises:
+            ServerUnreachable: No answer, or the connection broke; also while iterating.
+            Refused: The server said no.
+            UnexpectedAnswer: Not an event stream.
+        """
+        request = stream_request(self._http, self.url, path, query, last_event_id)
         try:
             response = await self._http.send(request, stream=True)
             try:
@@ -132,9 +152,38 @@ class AsyncClient(Routes):
         except httpx.TransportError as error:
             raise unreachable(self.url, error) from error
 
+    async def follow(self, stream: MoveStream[Item]) -> AsyncIterator[Told[Item]]:
+        """What a stream tells, until who asks stops; over lost connections, nothing missed.
+
+        Raises:
+            Refused: The server said no, and would again.
+            UnexpectedAnswer: Not a stream of ours.
+        """
+        while True:
+            async with aclosing(self._follow_once(stream)) as found:
+                async for told in found:
+                    yield told
+
+    async def _follow_once(self, stream: MoveStream[Item]) -> AsyncGenerator[Told[Item]]:
+        try:
+            async with self.event_stream(stream.path, stream.query, stream.event_id) as source:
+                stream.note_contact()
+                async for told in _told(stream, source):
+                    yield told
+            raise ServerUnreachable(f"{self.url} ended the stream")
+        except GpuwardenError as error:
+            await asyncio.sleep(stream.note_failure(error))
+
     async def _attempt(self, exchange: Exchange[Answer]) -> Answer:
         try:
             response = await self._http.send(exchange.request(self._http))
         except httpx.TransportError as error:
             raise unreachable(self.url, error) from error
         return exchange.answer(response)
+
+
+async def _told(stream: MoveStream[Item], source: EventSource) -> AsyncIterator[Told[Item]]:
+    async for event in source.aiter_sse():
+        told = stream.take(event.event, event.data, event.id)
+        if told is not None:
+            yield told

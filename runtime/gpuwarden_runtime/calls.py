@@ -1,18 +1,30 @@
-"""Every route as a value: what to ask, and how to read the answer. Neither sends anything.
+"""Every route as a value: what to ask, and how to read the answer; nothing is sent here.
 
-Both clients send these; a new route is one function here and one line in `routes.py`.
+Those of history and of who is told stand in `told_calls.py`.
+
+Both clients send these; a new route is one function and one line in `routes.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from gpuwarden_runtime.call import (
+    NOTHING,
+    Call,
+    Cursor,
+    act,
+    get,
+    read_json,
+    read_nothing,
+    read_rows,
+    read_text,
+    segment,
+    write,
+)
 from gpuwarden_runtime.records import (
     AuditEntry,
     AuditPage,
@@ -38,33 +50,8 @@ from gpuwarden_runtime.records import (
 )
 from gpuwarden_wire.acknowledgement import Usable
 
-Answer = TypeVar("Answer")
-Cursor = str | int | None
-
 MOST_IN_QUERY = 50
 """A longer query of names outgrows the line limits of common proxies (8 kB)."""
-_NOTHING: Mapping[str, object] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
-    """One request.
-
-    Attributes:
-        method: HTTP method.
-        path: Path, each name in it one segment.
-        read: From the body of a good answer to its value; raises msgspec.DecodeError.
-        query: Parameters; a list comes once for each item, None is left out.
-        body: What becomes the JSON body, None for none.
-        writes: Whether it changes anything: such a request gets an idempotency key.
-    """
-
-    method: str
-    path: str
-    read: Callable[[bytes], Answer]
-    query: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
-    body: object = None
-    writes: bool = False
 
 
 # Verdicts and exclusions
@@ -81,19 +68,19 @@ def verdicts(nodes: Sequence[str] = (), *, notable: bool = False) -> Call[Verdic
     """
     gpus = "notable" if notable else "all"
     if len(nodes) <= MOST_IN_QUERY:
-        return _get("/v1/verdicts", Verdicts, {"node": list(nodes), "gpus": gpus})
+        return get("/v1/verdicts", Verdicts, {"node": list(nodes), "gpus": gpus})
     body = {"nodes": list(nodes), "gpus": gpus}
-    return Call("POST", "/v1/verdicts", _json(Verdicts), body=body)
+    return Call("POST", "/v1/verdicts", read_json(Verdicts), body=body)
 
 
 def exclusions() -> Call[ExclusionSet]:
     """The exclusions in force and those that observe mode would make."""
-    return _get("/v1/exclusions", ExclusionSet, {"format": "json"})
+    return get("/v1/exclusions", ExclusionSet, {"format": "json"})
 
 
 def exclusions_text(form: str, scope: str = "any") -> Call[str]:
     """The exclusions as `hosts` (a node a line) or `slurm` (one comma-separated line)."""
-    return Call("GET", "/v1/exclusions", _text, {"format": form, "scope": scope})
+    return Call("GET", "/v1/exclusions", read_text, {"format": form, "scope": scope})
 
 
 # The fleet
@@ -113,18 +100,18 @@ def nodes(
     """One page of nodes, by name; what is given narrows."""
     where = {"pool": pool, "rack": rack, "leaf": leaf, "state": state}
     query = {"cursor": cursor, "limit": limit, **where, "usable": usable, "silent": silent}
-    return _get("/v1/nodes", Page[NodeRecord], query)
+    return get("/v1/nodes", Page[NodeRecord], query)
 
 
 def add_node(entry: EntryRecord, reason: str) -> Call[PlacementRecord]:
     """Make a node known before it was heard of."""
     body = {**msgspec.to_builtins(entry), "reason": reason}
-    return _write("/v1/nodes", PlacementRecord, body)
+    return write("/v1/nodes", PlacementRecord, body)
 
 
 def inventory(cursor: Cursor = None, limit: int = 1000) -> Call[Page[PlacementRecord]]:
     """One page of the inventory, by node."""
-    return _get("/v1/inventory", Page[PlacementRecord], {"cursor": cursor, "limit": limit})
+    return get("/v1/inventory", Page[PlacementRecord], {"cursor": cursor, "limit": limit})
 
 
 def put_inventory(
@@ -133,13 +120,13 @@ def put_inventory(
     """Replace all that one source says (file, slurm, kubernetes), or tell what would change."""
     body = {"nodes": msgspec.to_builtins(entries)}
     query = {"source": source, "dry_run": str(dry_run).lower()}
-    read = _json(InventoryChanges)
+    read = read_json(InventoryChanges)
     return Call("PUT", "/v1/inventory", read, query, body, writes=not dry_run)
 
 
 def node(node_id: str) -> Call[NodeRecord]:
     """One node."""
-    return _get(f"/v1/nodes/{_segment(node_id)}", NodeRecord)
+    return get(f"/v1/nodes/{segment(node_id)}", NodeRecord)
 
 
 def gpus(
@@ -153,47 +140,47 @@ def gpus(
 ) -> Call[Page[GpuRecord]]:
     """One page of GPUs with their readings, by node and slot; what is given narrows."""
     query = {"cursor": cursor, "limit": limit, "node": node, "state": state}
-    return _get("/v1/gpus", Page[GpuRecord], query | {"usable": usable, "present": present})
+    return get("/v1/gpus", Page[GpuRecord], query | {"usable": usable, "present": present})
 
 
 def gpu(gpu_uuid: str) -> Call[GpuRecord]:
     """One GPU with its readings."""
-    return _get(f"/v1/gpus/{_segment(gpu_uuid)}", GpuRecord)
+    return get(f"/v1/gpus/{segment(gpu_uuid)}", GpuRecord)
 
 
 def why_gpu(gpu_uuid: str) -> Call[Why]:
     """What stands behind a GPU's verdict."""
-    return _get(f"/v1/gpus/{_segment(gpu_uuid)}/why", Why)
+    return get(f"/v1/gpus/{segment(gpu_uuid)}/why", Why)
 
 
 def why_node(node_id: str) -> Call[Why]:
     """What stands behind a node's verdict."""
-    return _get(f"/v1/nodes/{_segment(node_id)}/why", Why)
+    return get(f"/v1/nodes/{segment(node_id)}/why", Why)
 
 
 def fleet() -> Call[Fleet]:
     """Summary of the fleet."""
-    return _get("/v1/fleet", Fleet)
+    return get("/v1/fleet", Fleet)
 
 
 def policy() -> Call[Policy]:
     """The rules in force."""
-    return _get("/v1/policy", Policy)
+    return get("/v1/policy", Policy)
 
 
 def repair_gpu(gpu_uuid: str, reason: str) -> Call[RepairRecord]:
     """Say that a GPU is being repaired; a passed check brings it back."""
-    return _act(f"/v1/gpus/{_segment(gpu_uuid)}/repair", RepairRecord, reason)
+    return act(f"/v1/gpus/{segment(gpu_uuid)}/repair", RepairRecord, reason)
 
 
 def repair_node(node_id: str, reason: str) -> Call[RepairRecord]:
     """Say that a node is being repaired; a passed check brings it back."""
-    return _act(f"/v1/nodes/{_segment(node_id)}/repair", RepairRecord, reason)
+    return act(f"/v1/nodes/{segment(node_id)}/repair", RepairRecord, reason)
 
 
 def retire_node(node_id: str, reason: str) -> Call[RepairRecord]:
     """Take a node that is switched off for good out of the fleet."""
-    return _act(f"/v1/nodes/{_segment(node_id)}/retire", RepairRecord, reason)
+    return act(f"/v1/nodes/{segment(node_id)}/retire", RepairRecord, reason)
 
 
 def rename_node(node_id: str, to: str, reason: str) -> Call[RenameRecord]:
@@ -202,7 +189,7 @@ def rename_node(node_id: str, to: str, reason: str) -> Call[RenameRecord]:
     Done before, it is answered the same, and nothing is changed.
     """
     body = {"to": to, "reason": reason}
-    return _write(f"/v1/nodes/{_segment(node_id)}/rename", RenameRecord, body)
+    return write(f"/v1/nodes/{segment(node_id)}/rename", RenameRecord, body)
 
 
 # Incidents, decisions, events
@@ -221,17 +208,17 @@ def incidents(
     """One page of incidents, newest first; phase `live` is every one not resolved."""
     narrower = {"entity": entity, "severity": severity, "fault_class": fault_class}
     query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit, **narrower}
-    return _get("/v1/incidents", Page[IncidentRecord], query)
+    return get("/v1/incidents", Page[IncidentRecord], query)
 
 
 def incident(incident_id: str) -> Call[IncidentRecord]:
     """One incident."""
-    return _get(f"/v1/incidents/{_segment(incident_id)}", IncidentRecord)
+    return get(f"/v1/incidents/{segment(incident_id)}", IncidentRecord)
 
 
 def acknowledge_incident(incident_id: str, reason: str) -> Call[IncidentRecord]:
     """Say that somebody looks after an incident."""
-    return _act(f"/v1/incidents/{_segment(incident_id)}/acknowledge", IncidentRecord, reason)
+    return act(f"/v1/incidents/{segment(incident_id)}/acknowledge", IncidentRecord, reason)
 
 
 def decisions(
@@ -246,22 +233,22 @@ def decisions(
     """One page of decisions, newest first; phase `live` is every one that may still act."""
     narrower = {"entity": entity, "incident": incident}
     query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit, **narrower}
-    return _get("/v1/decisions", Page[DecisionRecord], query)
+    return get("/v1/decisions", Page[DecisionRecord], query)
 
 
 def decision(decision_id: str) -> Call[DecisionRecord]:
     """One decision."""
-    return _get(f"/v1/decisions/{_segment(decision_id)}", DecisionRecord)
+    return get(f"/v1/decisions/{segment(decision_id)}", DecisionRecord)
 
 
 def revoke_decision(decision_id: str, reason: str) -> Call[DecisionRecord]:
     """Take a decision back; its incident is acquitted."""
-    return _act(f"/v1/decisions/{_segment(decision_id)}/revoke", DecisionRecord, reason)
+    return act(f"/v1/decisions/{segment(decision_id)}/revoke", DecisionRecord, reason)
 
 
 def approve_decision(decision_id: str, reason: str) -> Call[DecisionRecord]:
     """Put an advised decision in force."""
-    return _act(f"/v1/decisions/{_segment(decision_id)}/approve", DecisionRecord, reason)
+    return act(f"/v1/decisions/{segment(decision_id)}/approve", DecisionRecord, reason)
 
 
 def events(
@@ -282,7 +269,7 @@ def events(
         entity: Only about this entity, by its key.
     """
     query = {"node": node, "after": cursor or 0, "limit": limit, "kind": kind, "entity": entity}
-    return Call("GET", "/v1/events", lambda body: _rows(body, EventPage, limit), query)
+    return Call("GET", "/v1/events", lambda body: read_rows(body, EventPage, limit), query)
 
 
 # Keys and audit
@@ -290,7 +277,7 @@ def events(
 
 def keys(cursor: Cursor = None, limit: int = 1000) -> Call[Page[KeyRecord]]:
     """One page of keys without their secrets, oldest first; revoked ones too."""
-    return _get("/v1/keys", Page[KeyRecord], {"cursor": cursor, "limit": limit})
+    return get("/v1/keys", Page[KeyRecord], {"cursor": cursor, "limit": limit})
 
 
 def create_key(
@@ -311,18 +298,18 @@ def create_key(
         scope: What to narrow it to: "nodes", "pools", "resources".
     """
     body = {"role": role, "node": node, "name": name, "expires_in_s": expires_in_s}
-    return _write("/v1/keys", KeyRecord, body | {"scope": scope or None})
+    return write("/v1/keys", KeyRecord, body | {"scope": scope or None})
 
 
 def rotate_key(key_id: str, grace_s: float, expires_in_s: float | None = None) -> Call[KeyRecord]:
     """Give a key a new secret, shown in this answer only; the former goes on for `grace_s`."""
     body = {"grace_s": grace_s, "expires_in_s": expires_in_s}
-    return _write(f"/v1/keys/{_segment(key_id)}/rotate", KeyRecord, body)
+    return write(f"/v1/keys/{segment(key_id)}/rotate", KeyRecord, body)
 
 
 def delete_key(key_id: str) -> Call[KeyRecord]:
     """End a key."""
-    return Call("DELETE", f"/v1/keys/{_segment(key_id)}", _json(KeyRecord), writes=True)
+    return Call("DELETE", f"/v1/keys/{segment(key_id)}", read_json(KeyRecord), writes=True)
 
 
 def create_enrolment_token(
@@ -343,20 +330,22 @@ def create_enrolment_token(
         name: For people and the audit.
     """
     body = {"nodes": nodes, "uses": uses, "expires_in_s": expires_in_s}
-    return _write(
+    return write(
         "/v1/enrolment-tokens", EnrolmentToken, body | {"re_enrol": re_enrol, "name": name}
     )
 
 
 def enrolment_tokens() -> Call[tuple[EnrolmentToken, ...]]:
     """All tokens, without their secrets."""
-    return Call("GET", "/v1/enrolment-tokens", lambda body: _json(Page[EnrolmentToken])(body).items)
+    return Call(
+        "GET", "/v1/enrolment-tokens", lambda body: read_json(Page[EnrolmentToken])(body).items
+    )
 
 
 def delete_enrolment_token(token_id: str) -> Call[EnrolmentToken]:
     """End a token; keys that were made with it stay."""
-    path = f"/v1/enrolment-tokens/{_segment(token_id)}"
-    return Call("DELETE", path, _json(EnrolmentToken), writes=True)
+    path = f"/v1/enrolment-tokens/{segment(token_id)}"
+    return Call("DELETE", path, read_json(EnrolmentToken), writes=True)
 
 
 def audit(
@@ -380,7 +369,7 @@ def audit(
     """
     query: dict[str, object] = {"after": cursor or 0, "limit": limit, "author": author}
     query |= {"action": action, "target": target, "since": since}
-    return Call("GET", "/v1/audit", lambda body: _rows(body, AuditPage, limit), query)
+    return Call("GET", "/v1/audit", lambda body: read_rows(body, AuditPage, limit), query)
 
 
 # The server itself
@@ -388,53 +377,14 @@ def audit(
 
 def check_ready() -> Call[None]:
     """Return where the server is ready to serve; refused where it is there and not ready."""
-    return Call("GET", "/readyz", _nothing)
+    return Call("GET", "/readyz", read_nothing)
 
 
 def raw(path: str, query: Mapping[str, object] | None = None) -> Call[Any]:
     """The JSON of any GET route, undigested."""
-    return _get(path, object, query or _NOTHING)
+    return get(path, object, query or NOTHING)
 
 
 def raw_post(path: str, body: Mapping[str, object]) -> Call[Any]:
     """The JSON answer of any POST route, undigested."""
-    return _write(path, object, body)
-
-
-# How they are made
-
-
-def _get(path: str, kind: type[Answer], query: Mapping[str, object] = _NOTHING) -> Call[Answer]:
-    return Call("GET", path, _json(kind), query)
-
-
-def _write(path: str, kind: type[Answer], body: object) -> Call[Answer]:
-    return Call("POST", path, _json(kind), body=body, writes=True)
-
-
-def _act(path: str, kind: type[Answer], reason: str) -> Call[Answer]:
-    return _write(path, kind, {"reason": reason})
-
-
-def _json(kind: type[Answer]) -> Callable[[bytes], Answer]:
-    return lambda body: msgspec.json.decode(body, type=kind)
-
-
-def _text(body: bytes) -> str:
-    return body.decode("utf-8", errors="replace")
-
-
-def _nothing(body: bytes) -> None:
-    return None
-
-
-def _rows(body: bytes, kind: type[EventPage] | type[AuditPage], limit: int) -> Page[Any]:
-    page = msgspec.json.decode(body, type=kind)
-    # The position is given on the last page of events too, for who comes back later.
-    more = len(page.items) == limit
-    return Page(items=page.items, next_cursor=page.next_after if more else None)
-
-
-def _segment(name: str) -> str:
-    """An entity name as one path segment: a slash or dot in it must not become a path."""
-    return quote(name, safe="")
+    return write(path, object, body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
@@ -11,9 +11,9 @@ from typing import Self, TypeVar
 import httpx
 from httpx_sse import EventSource
 
-from gpuwarden_runtime.calls import Call
+from gpuwarden_runtime.call import Call
 from gpuwarden_runtime.config import RuntimeSettings
-from gpuwarden_runtime.errors import GpuwardenError
+from gpuwarden_runtime.errors import GpuwardenError, ServerUnreachable
 from gpuwarden_runtime.exchange import (
     Exchange,
     Retry,
@@ -23,6 +23,7 @@ from gpuwarden_runtime.exchange import (
     stream_request,
     unreachable,
 )
+from gpuwarden_runtime.moves import MoveStream, Told
 from gpuwarden_runtime.records import Page
 from gpuwarden_runtime.routes import Routes
 
@@ -117,7 +118,26 @@ class Client(Routes):
             Refused: The server said no.
             UnexpectedAnswer: Not an event stream.
         """
-        request = stream_request(self._http, self.url, last_event_id)
+        with self.event_stream("/v1/exclusions/stream", {}, last_event_id) as source:
+            yield source
+
+    @contextmanager
+    def event_stream(
+        self, path: str, query: Mapping[str, object], last_event_id: str | None
+    ) -> Iterator[EventSource]:
+        """Any stream of the server as server-sent events.
+
+        Args:
+            path: Route.
+            query: What narrows it.
+            last_event_id: Of what was heard last, None for nothing.
+
+        Raises:
+            ServerUnreachable: No answer, or the connection broke; also while iterating.
+            Refused: The server said no.
+            UnexpectedAnswer: Not an event stream.
+        """
+        request = stream_request(self._http, self.url, path, query, last_event_id)
         try:
             response = self._http.send(request, stream=True)
             try:
@@ -129,6 +149,28 @@ class Client(Routes):
                 response.close()
         except httpx.TransportError as error:
             raise unreachable(self.url, error) from error
+
+    def follow(self, stream: MoveStream[Item]) -> Iterator[Told[Item]]:
+        """What a stream tells, until who asks stops; over lost connections, nothing missed.
+
+        Raises:
+            Refused: The server said no, and would again.
+            UnexpectedAnswer: Not a stream of ours.
+        """
+        while True:
+            try:
+                yield from self._follow_once(stream)
+            except GpuwardenError as error:
+                time.sleep(stream.note_failure(error))
+
+    def _follow_once(self, stream: MoveStream[Item]) -> Iterator[Told[Item]]:
+        with self.event_stream(stream.path, stream.query, stream.event_id) as source:
+            stream.note_contact()
+            for event in source.iter_sse():
+                told = stream.take(event.event, event.data, event.id)
+                if told is not None:
+                    yield told
+        raise ServerUnreachable(f"{self.url} ended the stream")
 
     def _attempt(self, exchange: Exchange[Answer]) -> Answer:
         try:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from gpuwarden_runtime.calls import Call
+from gpuwarden_runtime.call import Call
 from gpuwarden_runtime.config import RuntimeSettings
 from gpuwarden_runtime.errors import (
     GpuwardenError,
@@ -161,15 +161,20 @@ def http_options(settings: RuntimeSettings, timeout_s: float) -> dict[str, Any]:
 
 
 def stream_request(
-    http: httpx.Client | httpx.AsyncClient, url: str, last_event_id: str | None
+    http: httpx.Client | httpx.AsyncClient,
+    url: str,
+    path: str,
+    query: Mapping[str, object],
+    last_event_id: str | None,
 ) -> httpx.Request:
-    """The request of the exclusion feed."""
+    """The request of a stream of server-sent events."""
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     if last_event_id:
         headers["Last-Event-ID"] = last_event_id
     return http.build_request(
         "GET",
-        f"{url}/v1/exclusions/stream",
+        url + path,
+        params=_query(query),
         headers=headers,
         timeout=httpx.Timeout(10.0, connect=CONNECT_S, read=STREAM_SILENCE_S),
     )

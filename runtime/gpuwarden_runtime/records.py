@@ -275,6 +275,13 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     next_after: int | None = None
 
 
+class RowPage(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+    """One page of rows; `next_after` is where to go on, also on the last page."""
+
+    items: tuple[Item, ...]
+    next_after: int | None = None
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One write of a person or of the server itself.
 

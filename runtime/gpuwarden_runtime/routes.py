@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from gpuwarden_runtime import calls
-from gpuwarden_runtime.calls import Call
+from gpuwarden_runtime import calls, moves, told_calls
+from gpuwarden_runtime.call import Call
+from gpuwarden_runtime.moves import MoveStream, Told
 from gpuwarden_runtime.records import Page
 
 if TYPE_CHECKING:  # both import this module
@@ -76,6 +77,33 @@ class Walk(Generic[P, Item]):
         return walk
 
 
+class Follow(Generic[P, Item]):
+    """A method that follows a stream until its reader stops."""
+
+    def __init__(self, make: Callable[P, MoveStream[Item]]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Follow[P, Item]: ...
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[Told[Item]]]: ...
+    @overload
+    def __get__(
+        self, client: AsyncClient, owner: type
+    ) -> Callable[P, AsyncIterator[Told[Item]]]: ...
+    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
+        """The method of one client."""
+        if client is None:
+            return self
+
+        def follow(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.follow(self._make(*args, **kwargs))
+
+        follow.__doc__ = self.__doc__
+        return follow
+
+
 class Routes:
     """All routes; `Client` and `AsyncClient` say how they are sent."""
 
@@ -111,6 +139,20 @@ class Routes:
     approve_decision = Route(calls.approve_decision)
     events = Route(calls.events)
     all_events = Walk(calls.events)
+    history = Route(told_calls.history)
+    follow_incidents = Follow(moves.incident_moves)
+    follow_states = Follow(moves.state_moves)
+    endpoints = Route(told_calls.endpoints)
+    test_endpoint = Route(told_calls.test_endpoint)
+    enable_endpoint = Route(told_calls.enable_endpoint)
+    replay_messages = Route(told_calls.replay_messages)
+    messages = Route(told_calls.messages)
+    all_messages = Walk(told_calls.messages)
+    deliveries = Route(told_calls.deliveries)
+    all_deliveries = Walk(told_calls.deliveries)
+    silences = Route(told_calls.silences)
+    create_silence = Route(told_calls.create_silence)
+    expire_silence = Route(told_calls.expire_silence)
     keys = Route(calls.keys)
     all_keys = Walk(calls.keys)
     create_key = Route(calls.create_key)

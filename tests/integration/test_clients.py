@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from gpuwarden_runtime import calls
 from gpuwarden_runtime.async_client import AsyncClient
@@ -19,7 +21,7 @@ from gpuwarden_runtime.config import RuntimeSettings
 from gpuwarden_runtime.errors import Refused, ServerUnreachable, UnexpectedAnswer
 from gpuwarden_runtime.exchange import ONCE, Exchange, Retry
 from gpuwarden_runtime.records import EntryRecord, Role
-from gpuwarden_runtime.routes import Route, Routes, Walk
+from gpuwarden_runtime.routes import Follow, Route, Routes, Walk
 from gpuwarden_verdict.policy.document import Mode
 from gpuwarden_wire.acknowledgement import Problem, Usable
 from tests.builders.feed import get, quick_settings, xid_event
@@ -29,13 +31,19 @@ from tests.fakes.lossy_transport import Lossy, LossyAsyncTransport, LossyTranspo
 
 NODES = ("gpu-017", "gpu-018", "gpu-019")
 GPU = "GPU-gpu-017-0"
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 QUICK = Retry(attempts=4, first_wait_s=0.01)
 KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_server(quick_settings(tmp_path_factory.mktemp("clients"), Mode.ADVISE)) as running:
+    folder = tmp_path_factory.mktemp("clients")
+    nobody: dict[str, Any] = {
+        "webhook_url": "http://127.0.0.1:9/",
+        "webhook_secret": SecretStr(SECRET),
+    }
+    with running_server(quick_settings(folder, Mode.ADVISE, **nobody)) as running:
         for name in NODES:
             node = Feeder(running, running.mint("agent", name), name)
             node.introduce([make_gpu(number, name) for number in range(2)])
@@ -45,6 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             node.events(xid_event(79, "0000:10:00.0"))
             node.close()
         wait_until(lambda: len(get(running, "/v1/decisions")["items"]) >= len(NODES), "advice", 20)
+        wait_until(lambda: get(running, "/v1/notifications/deliveries")["items"], "a first try")
         yield running
 
 
@@ -159,6 +168,45 @@ TABLE: dict[str, Row] = {
     ),
     "events narrowed": Row(
         lambda c: c.all_events(kind="kernel_log", entity=GPU), lambda v: len(v) == 1
+    ),
+    "history": Row(
+        lambda c: c.history("gpu", ["gpu_power_watts"], entity=GPU, resolution="readings"),
+        lambda v: (v.series[0].value, v.series[0].unit, v.step_s) == ((400.0,), "watts", None),
+    ),
+    "history of a node": Row(
+        lambda c: c.history("gpu", ["gpu_temperature_celsius"], node="gpu-018", step_s=60),
+        lambda v: len(v.series) == 2 and 61.0 in v.series[0].max and v.series[0].gaps,
+    ),
+    "endpoints": Row(lambda c: c.endpoints(), lambda v: v[0].lanes[0].lane == v[0].name),
+    "test_endpoint": Row(lambda c: c.test_endpoint("webhook"), lambda v: not v[0].delivered),
+    "messages": Row(
+        lambda c: c.messages("webhook", "waiting", limit=2),
+        lambda v: len(v.items) == 2 and v.next_cursor == v.items[-1].row,
+    ),
+    "all_messages": Row(
+        lambda c: c.all_messages(limit=2), lambda v: len({one.row for one in v}) == len(v) >= 3
+    ),
+    "deliveries": Row(lambda c: c.deliveries(limit=1), lambda v: v.items[0].error != ""),
+    "all_deliveries": Row(lambda c: c.all_deliveries("webhook"), lambda v: len(v) >= 1),
+    "replay_messages": Row(
+        lambda c: c.replay_messages("webhook", "it is back"), lambda v: v.replayed == 0
+    ),
+    "enable_endpoint": Row(
+        lambda c: c.enable_endpoint("webhook", "it is back"), lambda v: v.name == "webhook"
+    ),
+    "create_silence": Row(
+        lambda c: c.create_silence(["rack=r99"], 60.0, "moved", kind="maintenance"),
+        lambda v: (v.kind, v.phase, v.matchers) == ("maintenance", "active", ("rack=r99",)),
+    ),
+    "silences": Row(
+        lambda c: then(c.create_silence(["rack=r98"], 60.0, "x"), lambda made: c.silences()),
+        lambda v: ("rack=r98",) in {one.matchers for one in v},
+    ),
+    "expire_silence": Row(
+        lambda c: then(
+            c.create_silence(["rack=r97"], 60.0, "x"), lambda made: c.expire_silence(made.id, "y")
+        ),
+        lambda v: v.phase == "ended" and v.expired_by == "first admin",
     ),
     "check_ready": Row(lambda c: c.check_ready(), lambda v: v is None),
     "raw": Row(lambda c: c.raw("/v1/nodes", {"limit": 1}), lambda v: len(v["items"]) == 1),
@@ -377,6 +425,8 @@ def test_every_example_of_the_page_runs(
 
 
 def test_every_method_is_on_the_page() -> None:
-    routes = [name for name, value in vars(Routes).items() if isinstance(value, Route | Walk)]
+    routes = [
+        name for name, value in vars(Routes).items() if isinstance(value, Route | Walk | Follow)
+    ]
     text = DOCS.read_text(encoding="utf-8")
     assert [name for name in routes if f"`{name}`" not in text] == []
