@@ -10,7 +10,7 @@ import numpy as np
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.load import POWER, POWER_LIMIT, UTILIZATION
-from gpuwarden_verdict.detectors.peer_groups import group_median, model_codes
+from gpuwarden_verdict.detectors.peer_groups import group_highest, group_median, model_codes
 from gpuwarden_verdict.detectors.reading import Bool, clear_recoveries, fresh, hits, level_signal
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
@@ -143,7 +143,7 @@ def _idle_power(view: KindView, fleet: FleetContext) -> F64:
     """Up to where a GPU does nothing, watts, shape (N,); NaN where nobody can say."""
     models = model_codes(view, fleet)
     clock = view.last(CLOCK)
-    most = np.fmax(view.last(CLOCK_MAX), view.highest(CLOCK))
+    most = group_highest(np.fmax(view.last(CLOCK_MAX), view.highest(CLOCK)), models)
     with np.errstate(invalid="ignore"):
         resting = (view.ewma_fast(UTILIZATION) <= NO_LOAD) & (view.last(UTILIZATION) <= NO_LOAD)
         awake = resting & (clock >= AWAKE * most)

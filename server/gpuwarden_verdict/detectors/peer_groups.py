@@ -28,3 +28,15 @@ def group_median(values: AnyArray, groups: I64, fewest: int) -> F64:
     grouping = Grouping(groups, fewest)
     of_group = grouping.middle(values.astype(np.float32)).median
     return grouping.per_entity(of_group).astype(np.float64)
+
+
+def group_highest(values: AnyArray, groups: I64) -> F64:
+    """Highest number of each entity's group, float64, shape (N,); its own where none is known."""
+    highest = np.asarray(values, np.float64).copy()
+    known = (groups != UNKNOWN_GROUP) & ~np.isnan(highest)
+    if not known.any():
+        return highest
+    of_group = np.full(int(groups.max()) + 1, -np.inf)
+    np.maximum.at(of_group, groups[known], highest[known])
+    highest[known] = of_group[groups[known]]
+    return highest
