@@ -43,13 +43,13 @@ def test_the_fleet_snapshot_shows_the_absent_gpu_and_the_hosts_that_hang_and_not
     assert absent.name.entity == "gpunode-011" and "7 of 8" in absent.reasons[0]
     for flag in flags:
         assert flag.rung is Rung.SUSPECT
-        assert flag is absent or "its job may hang" in flag.reasons[0]
+        assert flag is absent or any(" draws " in one for one in flag.reasons)
 
 
 SERIES: list[tuple[str, Callable[[], list[PublicHistory]]]] = [
     ("H100 runs", h100_runs),
-    ("a part of the Alibaba pods", lambda: [alibaba_pods(step=4, share=0.3)]),
-    ("the begin of NAB", lambda: [nab_series(most=600)]),
+    ("a part of the Alibaba pods", lambda: [alibaba_pods(step=4, share=0.2)]),
+    ("the begin of NAB", lambda: [nab_series(most=288)]),
 ]
 LONG: list[tuple[str, Callable[[], list[PublicHistory]]]] = [
     ("all Alibaba pods", lambda: [alibaba_pods()]),
