@@ -84,7 +84,7 @@ class OpenMetricsSource:
                 number = self._number(reader, place, parts[0], catalogue)
             if number >= 0:
                 if len(parts) != 3:
-                    reader.refuse(place, line, "no value and time behind the series")
+                    reader.refuse(place, line, "it has no value or no timestamp behind the series")
                 series.append(number)
                 values.append(parts[1])
                 stamps.append(parts[2])
@@ -163,10 +163,11 @@ class _Reader:
     def _chunk(self, lines: list[bytes]) -> Iterator[list[bytes]]:
         if self._ended and any(lines):
             self.refuse(0, next(line for line in lines if line), "it stands behind # EOF")
-        if _END in lines[-3:]:
+        if _END in lines:
+            end = lines.index(_END)
             self._ended = True
-        elif _END in lines:
-            self.refuse(lines.index(_END) + 1, b"", "there is more behind # EOF")
+            if any(behind := lines[end + 1 :]):
+                self.refuse(end + 1, behind[0], "it stands behind # EOF")
         self._lines = lines
         yield lines
         self._passed += len(lines)
