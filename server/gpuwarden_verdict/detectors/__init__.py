@@ -25,6 +25,7 @@ from gpuwarden_verdict.detectors.gpu_answers import detect_answers
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
 from gpuwarden_verdict.detectors.gpu_unread import GpuUnreadDetector
 from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
+from gpuwarden_verdict.detectors.host_planes import HOST_PLANES
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
 from gpuwarden_verdict.detectors.hung_kernel import HungKernelDetector
 from gpuwarden_verdict.detectors.learned import detect_risk, detect_risk_clear
@@ -32,6 +33,7 @@ from gpuwarden_verdict.detectors.link_down import CARRIER_DOWN, PORT_DOWN
 from gpuwarden_verdict.detectors.link_flapping import PORT_FLAPPING
 from gpuwarden_verdict.detectors.memory_states import MEMORY_STATES
 from gpuwarden_verdict.detectors.nic_error import NIC_ERROR, NIC_LINK_LOG
+from gpuwarden_verdict.detectors.nic_planes import NIC_PLANES
 from gpuwarden_verdict.detectors.nvlink_counters import NVLINK_COUNTERS
 from gpuwarden_verdict.detectors.nvlink_down import NvlinkDownDetector
 from gpuwarden_verdict.detectors.nvlink_log import NVLINK_LOG
@@ -49,6 +51,7 @@ from gpuwarden_verdict.detectors.rm_init_failed import RM_INIT_FAILED
 from gpuwarden_verdict.detectors.row_remap import ROW_REMAP_FAILURE, ROW_REMAP_PENDING
 from gpuwarden_verdict.detectors.statistic import StatisticDetector
 from gpuwarden_verdict.detectors.storage import DISK_ERROR, FS_READONLY, NFS_TIMEOUT
+from gpuwarden_verdict.detectors.storage_planes import DISK_PLANES, MOUNT_PLANES
 from gpuwarden_verdict.detectors.sxid import SxidDetector
 from gpuwarden_verdict.detectors.thermal import THERMAL
 from gpuwarden_verdict.detectors.uncorrectable_remap import UncorrectableRemapDetector
@@ -127,6 +130,10 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     POLL_SLOW,
     FailedJobsDetector(),
     *PEER_DETECTORS,
+    *NIC_PLANES,
+    *DISK_PLANES,
+    *MOUNT_PLANES,
+    *HOST_PLANES,
 )
 
 _SETTINGS_OF_ALL = frozenset({"enabled", "pools"})
