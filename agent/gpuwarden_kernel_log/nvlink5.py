@@ -26,6 +26,8 @@ _WORDS = re.compile(
     r"[^(]{0,60}\((0x[0-9A-Fa-f]{1,8})(?:[ ,]{1,3}(0x[0-9A-Fa-f]{1,8})(?=[ ,)]))?",
     re.IGNORECASE,
 )
+# RLW_REMAP Nonfatal XC1 i0 Link 10 (...       RLW_CTRL Nonfatal XC 1 i 01 Link 10 (...
+_INJECTED = re.compile(r"\sXC ?\d{1,2} i ?0?1\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,14 @@ class NvLink5Words:
         says_fatal: the line's own word.
         intr_info: first word.
         error_bits: second word (errorStatus); None where the line ends before it.
+        injected: a person or a test injected the error (the line's i flag).
     """
 
     unit: str
     says_fatal: bool
     intr_info: int
     error_bits: int | None
+    injected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def parse_nvlink5_words(text: str) -> NvLink5Words | None:
         says_fatal=found[2].lower() == "fatal",
         intr_info=int(found[3], 16),
         error_bits=int(found[4], 16) if found[4] else None,
+        injected=_INJECTED.search(found[0]) is not None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuwarden_kernel_log import xid_entry
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.job_ends import JobEnd
 from gpuwarden_verdict.memory import SweepMemory
@@ -20,7 +21,12 @@ CHAIN_S = 30.0
 """XID 154 belongs to the first cause within this time before or after; also how long a chain of
 faults is looked at as one."""
 
-_MOST_RECENT = 255  # a storm of echoes must not make each further event dearer
+REPEAT_S = 86400.0
+"""How long XIDs are remembered, so that the same one is known when it comes again."""
+
+_MOST_NEAR = 159  # a storm of echoes must not make each further event dearer
+_MOST_REPEATS = 96  # more than eight GPUs need for what a program makes all of them tell
+_MOST_OF_A_CODE = 8
 
 BOOT_GRACE_S = 300.0
 """After a boot, links train and devices appear one by one: NVSentinel#1701 flagged 214 nodes at
@@ -44,7 +50,8 @@ class NodeContext:
         boot_id: Boot of the batch that brought the event.
         booted_at: Epoch seconds of that boot, None where unknown.
         gpus: GPUs by PCI bus id (lower-case dddd:bb:dd.f).
-        recent: Events of this node within CHAIN_S, oldest first, the present one excluded.
+        recent: Events of this node within CHAIN_S, and XIDs that may repeat within REPEAT_S, oldest
+            first, the present one excluded.
         pool: Its pool, "" where it is not known.
         tuning: What the policy says of detectors.
     """
@@ -186,10 +193,48 @@ def occurrences(event: Event, ref: EntityRef, recent: Sequence[RecentEvent]) -> 
 def remember(
     recent: Sequence[RecentEvent], event: Event, ref: EntityRef
 ) -> tuple[RecentEvent, ...]:
-    """The recent events with this one added and those older than CHAIN_S dropped."""
+    """The recent events with this one added, and those dropped that nobody asks about any more.
+
+    Of what is older than CHAIN_S, or too much, XIDs are kept that mean more when they come again:
+    the newest of each code on each entity, for REPEAT_S.
+    """
     limit = event.observed_at - CHAIN_S
-    kept = [past for past in recent if past.event.observed_at >= limit]
-    return (*kept[-_MOST_RECENT:], RecentEvent(event, ref))
+    near = [past for past in recent if past.event.observed_at >= limit]
+    older = [past for past in recent if past.event.observed_at < limit] + near[:-_MOST_NEAR]
+    repeats = _may_repeat(older, event.observed_at - REPEAT_S)
+    return (*repeats[-_MOST_REPEATS:], *near[-_MOST_NEAR:], RecentEvent(event, ref))
+
+
+def forget(recent: Sequence[RecentEvent], target: EntityRef, at: float) -> tuple[RecentEvent, ...]:
+    """The recent events without those of a target from before `at`, when it passed a check.
+
+    What happened before is no evidence after it. A node's check speaks of all that sits in it.
+    """
+    return tuple(
+        past
+        for past in recent
+        if past.event.observed_at >= at
+        or (target.kind is not EntityKind.NODE and past.ref != target)
+    )
+
+
+def _may_repeat(events: Sequence[RecentEvent], since: float) -> list[RecentEvent]:
+    """Those worth remembering for long: of lines that say the same, one every CHAIN_S."""
+    said_at: dict[tuple[EntityRef, int, str], float] = {}
+    kept: dict[tuple[EntityRef, int], list[RecentEvent]] = {}
+    for past in events:
+        event, code = past.event, past.event.xid
+        entry = xid_entry(code) if code is not None else None
+        if code is None or entry is None or entry.echo or event.observed_at < since:
+            continue
+        line = (past.ref, code, event.text)
+        again = line in said_at and event.observed_at - said_at[line] < CHAIN_S
+        if again or not origin_proven(event):
+            continue
+        said_at[line] = event.observed_at
+        kept.setdefault((past.ref, code), []).append(past)
+    newest = [past for told in kept.values() for past in told[-_MOST_OF_A_CODE:]]
+    return sorted(newest, key=lambda past: past.event.observed_at)
 
 
 def source_of(event: Event) -> str:

@@ -23,7 +23,11 @@ from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.remembering import MemoryKeeper
-from gpuwarden_server.judging.repository import read_sweep_memory, write_sweep_memory
+from gpuwarden_server.judging.repository import (
+    RECENT_ROWS,
+    read_sweep_memory,
+    write_sweep_memory,
+)
 from gpuwarden_server.store.database import Database, connect_store
 from gpuwarden_server.store.versions import prepare_store
 from gpuwarden_server.streams.meters import StreamMeters
@@ -143,6 +147,13 @@ class Stage:
 
     def put(self, node_id: str, gpu: str, event: Event) -> None:
         """Store an event and tell the judge, as ingest does."""
+        arrived = self.arrived(node_id, gpu, event)
+        stored = self.store.state.writer.call(lambda writes: insert_event(writes, arrived))
+        assert stored is not None
+        self.judging.events_stored([stored])
+
+    def arrived(self, node_id: str, gpu: str, event: Event) -> Arrived:
+        """An event as ingest takes it."""
         self.seq += 1
         batch = Batch(
             version=WIRE_VERSION,
@@ -156,10 +167,7 @@ class Stage:
         )
         ref = EntityRef(EntityKind.GPU, gpu, node_id)
         flags: frozenset[EventFlag] = frozenset()
-        arrived = Arrived(event, ref, batch, time.time(), flags)
-        stored = self.store.state.writer.call(lambda writes: insert_event(writes, arrived))
-        assert stored is not None
-        self.judging.events_stored([stored])
+        return Arrived(event, ref, batch, time.time(), flags)
 
     def figure(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
@@ -229,7 +237,8 @@ def test_a_restart_judges_what_was_stored_and_not_judged(stage: Stage, tmp_path:
 
 def position(state: Database) -> int:
     with state.read() as connection:
-        return int(connection.exec_driver_sql("SELECT event_row FROM judged_position").scalar_one())
+        row = connection.exec_driver_sql("SELECT event_row FROM judged_position").scalar()
+        return int(row or 0)
 
 
 def test_a_sweep_older_than_an_event_of_the_entity_says_nothing_about_it(tmp_path: Path) -> None:
@@ -281,3 +290,29 @@ def test_a_memory_that_cannot_be_read_is_learnt_anew(stage: Stage) -> None:
     keeper = MemoryKeeper(stage.store.state)
     keeper.load()
     assert keeper.memory.tables() == {}
+
+
+def test_a_repeat_is_known_after_a_restart_though_much_came_between(stage: Stage) -> None:
+    """The second contained memory error of a day; the server was restarted after the first."""
+    slot = "0000:10:00.0"
+
+    first = xid_event(94, slot, observed_at=time.time() - 3600.0)
+    came = [stage.arrived("worn", "GPU-worn", first)]
+    came += [stage.arrived("other", "GPU-other", xid_event(45, slot)) for _ in range(RECENT_ROWS)]
+    stage.store.state.writer.call(lambda writes: [insert_event(writes, one) for one in came])
+
+    def judged() -> None:
+        wait_until(lambda: position(stage.store.state) == len(came), "all are judged", 60.0)
+
+    def again() -> None:
+        stage.put("worn", "GPU-worn", xid_event(94, slot))
+        wait_until(lambda: "xid_repeat:94" in evidence(stage.store.state), "known again")
+
+    play(stage, judged)
+    play(stage, again)
+
+
+def evidence(state: Database) -> str:
+    with state.read() as connection:
+        found = connection.exec_driver_sql("SELECT body FROM incidents")
+        return "\n".join(str(body) for (body,) in found)

@@ -29,7 +29,11 @@ from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.renaming import Renamed, Renaming
-from gpuwarden_server.judging.repository import read_recent_events, read_standing_events
+from gpuwarden_server.judging.repository import (
+    read_recent_events,
+    read_standing_events,
+    read_told_events,
+)
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.judging.worker import Bench, JudgeWorker, failure_teller
@@ -220,10 +224,13 @@ class Judging:
             at = booted_at(event, received_at)
             if at is not None:
                 self.facts.note_boots({node_id: at})
-        for told in read_ends_since(connection, self._parts.clock.now() - WINDOW_S):
-            for node_id in told.nodes:
-                self.facts.note_job_end(node_id, told.end)
-        desk.recall(read_recent_events(connection, book.position))
+        for ended in read_ends_since(connection, self._parts.clock.now() - WINDOW_S):
+            for node_id in ended.nodes:
+                self.facts.note_job_end(node_id, ended.end)
+        told = read_told_events(connection, book.told_events(), book.position)
+        recent = read_recent_events(connection, book.position)
+        by_row = {stored.row: stored for stored in (*told, *recent)}
+        desk.recall(by_row[row] for row in sorted(by_row))
 
     def _bench(self, book: StoredBook, pools: PoolBook, desk: EventDesk) -> Bench:
         parts, facts = self._parts, self.facts

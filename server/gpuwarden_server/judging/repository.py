@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from sqlalchemy import (
     select,
 )
 
-from gpuwarden_server.ingest.repository import events_after
+from gpuwarden_server.ingest.repository import events_after, events_by_id
 from gpuwarden_server.store.tables_fleet import events
 from gpuwarden_server.store.tables_judging import (
     entity_state_moves,
@@ -191,6 +191,18 @@ def read_recent_events(connection: Connection, position: int) -> list[StoredEven
     """Events judged last before `position`, in order: causes that a chain may refer to."""
     found = events_after(connection, max(0, position - RECENT_ROWS), RECENT_ROWS)
     return [stored for stored in found if stored.row <= position]
+
+
+def read_told_events(
+    connection: Connection, told: Mapping[str, Collection[str]], position: int
+) -> list[StoredEvent]:
+    """Events up to `position` that evidence rests on, in order; `told` has their ids by node."""
+    found: dict[int, StoredEvent] = {}
+    for node_id, ids in told.items():
+        for stored in events_by_id(connection, node_id, ids):
+            if stored.row <= position:
+                found[stored.row] = stored
+    return [found[row] for row in sorted(found)]
 
 
 def read_position(connection: Connection) -> int:

@@ -56,6 +56,7 @@ from gpuwarden_verdict.detectors.sxid import SxidDetector
 from gpuwarden_verdict.detectors.thermal import THERMAL
 from gpuwarden_verdict.detectors.uncorrectable_remap import UncorrectableRemapDetector
 from gpuwarden_verdict.detectors.xid import XidDetector
+from gpuwarden_verdict.detectors.xid_repeat import XidRepeatDetector
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.signals import Persistence, Recovery, Signal
@@ -80,6 +81,7 @@ __all__ = [
 
 EVENT_DETECTORS: tuple[EventDetector, ...] = (
     XidDetector(),
+    XidRepeatDetector(),
     UncorrectableRemapDetector(),
     DriverWideDetector(),
     RecoveryTextDetector(),

@@ -108,7 +108,7 @@ def parsed_line(event: Event, node: NodeContext) -> KernelEvent | None:
     """
     if event.kind is not EventKind.KERNEL_LOG or not event.text:
         return None
-    parsed = parse_line(event.text, LineContext(driver_version=_driver_version(node)))
+    parsed = parse_line(event.text, LineContext(driver_version=driver_version(node)))
     if parsed is None or parsed.family.value != event.family:
         return None
     return parsed if _said_to_act_alone(event) else replace(parsed, acts_alone=False)
@@ -216,5 +216,6 @@ def _said_to_act_alone(event: Event) -> bool:
     return origin_proven(event) and ("fault_class" not in read or bool(read.get("acts_alone")))
 
 
-def _driver_version(node: NodeContext) -> str | None:
+def driver_version(node: NodeContext) -> str | None:
+    """Version of the node's NVIDIA driver; None where no GPU of it is known."""
     return next((gpu.driver_version for gpu in node.gpus.values() if gpu.driver_version), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwarden_kernel_log import KernelEvent, XidEntry, xid_entry
 from gpuwarden_verdict.context import NodeContext
@@ -16,6 +16,7 @@ from gpuwarden_verdict.detectors.making import (
     times,
     where,
 )
+from gpuwarden_verdict.detectors.nvlink_words import AS_IT_IS, Wording, wording_of
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung, Severity
 from gpuwarden_verdict.signals import Persistence, Plane, Signal
 from gpuwarden_wire.events import Event, EventKind
@@ -62,13 +63,14 @@ class XidReading:
     application_possible: bool
     echo: bool
     acts_alone: bool
+    wording: Wording = AS_IT_IS
 
 
 class XidDetector:
     """Signals of XIDs."""
 
     name = "xid"
-    version = 2
+    version = 3
     about = About(
         Plane.EVENTS,
         ("xid",),
@@ -112,7 +114,7 @@ def read_xid(event: Event, node: NodeContext) -> XidReading:
     entry = xid_entry(code)
     parsed = parsed_line(event, node)
     if parsed is not None and parsed.xid == code:
-        return _from_line(code, parsed, entry)
+        return _worded(_from_line(code, parsed, entry), wording_of(event, node))
     if entry is None:
         return XidReading(
             code,
@@ -138,6 +140,19 @@ def read_xid(event: Event, node: NodeContext) -> XidReading:
 
 def weigh_xid(xid: XidReading) -> Weight:
     """How an XID weighs by itself; what 48 asks for beside a 63 or 64 is `uncorrectable_remap`."""
+    weight, words = _weight(xid), xid.wording
+    return replace(
+        weight,
+        score=weight.score if words.score is None or xid.echo else words.score,
+        action=words.action or weight.action,
+        max_rung=weight.max_rung
+        if words.max_rung is None
+        else min(weight.max_rung, words.max_rung),
+        acts_alone=weight.acts_alone and words.max_rung is None,
+    )
+
+
+def _weight(xid: XidReading) -> Weight:
     action = recommended(xid.bucket)
     if xid.echo:
         return Weight(SCORE_ECHO, Severity.INFO, ttl_s=APPLICATION_TTL_S, action=action)
@@ -187,6 +202,17 @@ def _from_line(code: int, parsed: KernelEvent, entry: XidEntry | None) -> XidRea
     )
 
 
+def _worded(xid: XidReading, words: Wording) -> XidReading:
+    return replace(
+        xid,
+        wording=words,
+        severity=words.severity or xid.severity,
+        fault_class=words.fault_class or xid.fault_class,
+        echo=xid.echo or words.echo,
+        acts_alone=xid.acts_alone and not words.echo and words.severity is None,
+    )
+
+
 def _never_fatal_unknown(severity: Severity, bucket: str | None) -> Severity:
     fatal = severity is Severity.CRITICAL
     return Severity.ERROR if fatal and bucket not in ASKS_FOR_HARDWARE else severity
@@ -194,4 +220,5 @@ def _never_fatal_unknown(severity: Severity, bucket: str | None) -> Severity:
 
 def _sentence(xid: XidReading, event: Event, ref: EntityRef) -> str:
     told = f" in {event.process} (pid {event.pid})" if event.process and event.pid else ""
-    return f"XID {xid.code} ({xid.name}) on {where(event, ref)}{told}{times(event)}"
+    words = f", {xid.wording.says}" if xid.wording.says else ""
+    return f"XID {xid.code} ({xid.name}{words}) on {where(event, ref)}{told}{times(event)}"

@@ -127,6 +127,15 @@ class Book:
         for held in self._incidents.values():
             yield from held.values()
 
+    def told_events(self) -> dict[str, set[str]]:
+        """Ids of the events that the evidence of live incidents rests on, by node."""
+        told: dict[str, set[str]] = {}
+        for incident in self.incidents():
+            for item in incident.evidence:
+                if item.event_ids:
+                    told.setdefault(incident.entity.node_id, set()).update(item.event_ids)
+        return told
+
     def records(self) -> Iterator[tuple[EntityRef, EntityRecord]]:
         """Every target that ever left the healthy state, and its state."""
         for key, record in self._records.items():

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from gpuwarden_verdict.context import CHAIN_S, NodeContext, RecentEvent, occurrences, remember
+from gpuwarden_verdict.context import (
+    CHAIN_S,
+    NodeContext,
+    RecentEvent,
+    forget,
+    occurrences,
+    remember,
+)
 from gpuwarden_verdict.detectors import detect_event, detect_recovery
 from gpuwarden_verdict.detectors.plug_in_check import is_plug_in, proves_repair
 from gpuwarden_verdict.engine.book import Book
@@ -189,6 +196,7 @@ class EventDesk:
             if any(_is_whole_check(recovery) for recovery in recoveries):
                 found[key].checked_at = stored.event.observed_at
                 memory.checks[key] = max(memory.checks.get(key, 0.0), stored.event.observed_at)
+                memory.recent = forget(memory.recent, target, stored.event.observed_at)
         return found
 
     def _spoken_of(self, ref: EntityRef) -> list[EntityRef]:

@@ -17,6 +17,9 @@ NVSentinel#1629: 77 sound nodes were flagged by the XID 45 of one job's crash.""
 DRIVER_WIDE = "driver_wide:"
 """Detectors of a node whose driver tells one code of most GPUs, before the code's own detector."""
 
+REPEATED = "xid_repeat:"
+"""Detectors of a code that came again, before the code: of one chain with the code's own."""
+
 _Member = tuple[EvidenceItem, Incident]
 
 
@@ -55,7 +58,10 @@ def _of_drivers(incidents: Sequence[Incident]) -> frozenset[str]:
 
 
 def _code(incident: Incident, item: EvidenceItem) -> tuple[str, str]:
-    return incident.entity.node_id, item.detector
+    code = item.detector
+    if code.startswith(REPEATED):
+        code = f"xid:{code.removeprefix(REPEATED).partition(':')[0]}"
+    return incident.entity.node_id, code
 
 
 def _within(item: EvidenceItem, wide: EvidenceItem | None) -> bool:
