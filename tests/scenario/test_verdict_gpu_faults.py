@@ -226,18 +226,36 @@ def test_a_reboot_ends_a_lost_gpu_after_it_stayed_clean_for_the_dwell() -> None:
 
 def test_flapping_is_held_open() -> None:
     fleet = Fleet()
-    fleet.line(0, xid_line(79, 3))
+    fatal = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 46 LTSSM Fault Up"
+    fleet.line(0, fatal)
     for _ in range(3):
         fleet.now += 300
         fleet.reboot(0)
         fleet.now += 300
-        fleet.line(0, xid_line(79, 3))
+        fleet.line(0, fatal)
     fleet.reboot(0)
     fleet.sweep(600)
-    assert fleet.excluded_names() == ["GPU-0-3"]  # came back three times: eight times the dwell
+    assert fleet.excluded_names() == ["n0"]  # came back three times: eight times the dwell
     fleet.sweep(8 * 600)
     assert fleet.excluded() == ()
     assert len(fleet.incidents) == 1
+
+
+def test_a_fatal_code_that_comes_again_after_the_reboot_waits_for_a_check_or_a_day() -> None:
+    fleet = Fleet()
+    for _ in range(2):
+        fleet.line(0, xid_line(79, 3))
+        fleet.now += 300
+        fleet.reboot(0)
+        fleet.sweep(2 * 600)
+    assert fleet.excluded_names() == ["GPU-0-3"]
+    assert "again" in fleet.open()[0].why
+    fleet.sweep(10 * 3600)
+    assert fleet.excluded_names() == ["GPU-0-3"]
+    gpu = gpu_ref(0, 3)
+    fleet.event(0, EventKind.CHECK_PASSED, entity_kind=EntityKind.GPU, entity=gpu.key)
+    fleet.sweep(60)
+    assert fleet.excluded() == ()
 
 
 def test_a_revoke_acquits_and_the_next_sweep_does_not_undo_it() -> None:

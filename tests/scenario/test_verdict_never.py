@@ -42,7 +42,7 @@ def test_one_gpu_with_an_application_xid_again_and_again_is_suspect_at_most(code
         fleet.sweep(60)
         assert fleet.excluded() == ()
     assert fleet.record(gpu_ref(0, 1)).state in (EntityState.HEALTHY, EntityState.SUSPECT)
-    for _ in range(20):
+    for _ in range(70):
         fleet.sweep(60)
     assert fleet.open() == []
     assert fleet.record(gpu_ref(0, 1)).state is EntityState.HEALTHY

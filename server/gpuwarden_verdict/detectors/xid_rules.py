@@ -20,6 +20,10 @@ BURST_S = 180.0
 percentile of how long one goes on is 1 to 650 s; NVSentinel's burst is 180 s)."""
 
 
+HINT_S = HOUR_S
+"""How long a hint counts that a program may have caused: programs end."""
+
+
 class Same(StrEnum):
     """What must be the same for an XID to have come again."""
 
@@ -162,7 +166,11 @@ XID_RULES: tuple[RepeatRule, ...] = (
         # WORKFLOW_XID_13: the same TPC and GPC again is a possible hardware issue: run the
         # diagnostics; other places are the application's
         weight=Weight(
-            0.45, Severity.WARNING, action=RecommendedAction.INVESTIGATE, max_rung=Rung.SUSPECT
+            0.45,
+            Severity.WARNING,
+            ttl_s=HINT_S,
+            action=RecommendedAction.INVESTIGATE,
+            max_rung=Rung.SUSPECT,
         ),
         says="again in the same cluster of the chip: run NVIDIA's diagnostics",
     ),
@@ -178,7 +186,11 @@ XID_RULES: tuple[RepeatRule, ...] = (
         # WORKFLOW_XID_31: "multiple runs needed to establish pattern"; again on the same GPU is a
         # possible hardware issue, on different GPUs the application's
         weight=Weight(
-            0.4, Severity.WARNING, action=RecommendedAction.INVESTIGATE, max_rung=Rung.SUSPECT
+            0.4,
+            Severity.WARNING,
+            ttl_s=HINT_S,
+            action=RecommendedAction.INVESTIGATE,
+            max_rung=Rung.SUSPECT,
         ),
         says="again and again on this GPU alone: run NVIDIA's diagnostics",
     ),
@@ -190,7 +202,13 @@ XID_RULES: tuple[RepeatRule, ...] = (
         window_s=HOUR_S,  # programs come and go: only what is near together means anything
         alone=True,
         application_possible=True,
-        weight=Weight(0.35, Severity.WARNING, action=RecommendedAction.NONE, max_rung=Rung.SUSPECT),
+        weight=Weight(
+            0.35,
+            Severity.WARNING,
+            ttl_s=HINT_S,
+            action=RecommendedAction.NONE,
+            max_rung=Rung.SUSPECT,
+        ),
         says="again and again on this GPU alone",
     ),
 )
