@@ -41,6 +41,7 @@ EXPORTER = "prometheus-node-exporter"
 SCRAPE_S = 5.0
 WARM_UP_S = 12.0
 _AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
+_STUB = {"NVML_STUB_FIXED": "1"}  # it need not look at its scenario at each call, as no driver does
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED of a whole process, linux/posix-timers_types.h
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -98,8 +99,10 @@ def agent(folder: Path, **settings: object) -> Iterator[tuple[int, FakeIngestSer
     tls.load_cert_chain(TLS / "server.pem", TLS / "server.key")
     with FakeIngestServer(tls=tls) as server:
         own = {"ca_file": TLS / "ca.pem", "kmsg_path": "/dev/kmsg", **settings}
-        environment = _AS_INSTALLED | agent_environment(
-            folder, server.url, "gw_bench", "bench", h100_node(8), **own
+        environment = (
+            _AS_INSTALLED
+            | _STUB
+            | agent_environment(folder, server.url, "gw_bench", "bench", h100_node(8), **own)
         )
         command = [Path(sys.executable).with_name("gpuwarden-agent"), "run"]
         with started(command, folder / "agent.log", environment) as process:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import compress
-from math import isfinite
+from math import hypot, isfinite
 from typing import Any
+from weakref import WeakSet
 
 from gpuwarden_agent.collectors.contract import CollectorError, Harvest
 from gpuwarden_wire.events import Event, Inventory
 from gpuwarden_wire.metrics import DEVICE_KINDS, EntityKind
+from gpuwarden_wire.number_rows import NumberRow, RowLayout
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 
 MOST_ENTITIES = 4_096
@@ -26,6 +28,9 @@ _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,127}")
 _MOST_NAMES = 8_192
 _names_known: set[str] = set()
 """Names that were found sound before: a node has few, and reads each again and again."""
+
+_layouts_known: WeakSet[RowLayout] = WeakSet()
+"""Likewise."""
 
 _NUMBERS = frozenset({float, int})
 _MISSING = frozenset({NotSupported, Unavailable, Stale})
@@ -92,9 +97,13 @@ def _check_key(kind: EntityKind, key: object) -> None:
 def _check_row(row: Mapping[Any, Any]) -> int:
     if len(row) > MOST_METRICS:
         raise _garbage(f"{len(row)} metrics in a row")
-    if not row.keys() <= _names_known:
-        _check_names(row)
-    if _all_plausible(row):
+    if type(row) is NumberRow:
+        plausible = _all_numbers_plausible(row)
+    else:
+        if not row.keys() <= _names_known:
+            _check_names(row)
+        plausible = _all_plausible(row)
+    if plausible:
         return 0
     return sum(_fault_of(reading) is not None for reading in row.values())
 
@@ -105,6 +114,17 @@ def _check_names(row: Mapping[Any, Any]) -> None:
             raise _garbage("a metric without a name")
     if len(_names_known) < _MOST_NAMES:
         _names_known.update(row)
+
+
+def _all_numbers_plausible(row: NumberRow) -> bool:
+    layout = row.layout
+    if layout not in _layouts_known:
+        _check_names(row)
+        if any(_fault_of(why) is not None for why in layout.missing.values()):
+            return False
+        _layouts_known.add(layout)
+    # None of them is larger than that; not where one is NaN or infinite
+    return hypot(*row.numbers) <= _IMPLAUSIBLE
 
 
 def _all_plausible(row: Mapping[Any, Any]) -> bool:

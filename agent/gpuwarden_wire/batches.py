@@ -144,8 +144,8 @@ def pack_table(schema: Schema, observed_at: float, rows: Mapping[str, Sequence[R
         schema=schema.hash,
         observed_at=observed_at,
         entities=tuple(rows),
-        f32=_little_endian(array("f", cells[:counters_from])),
-        f64=_little_endian(array("d", cells[counters_from:])),
+        f32=little_endian(array("f", cells[:counters_from])),
+        f64=little_endian(array("d", cells[counters_from:])),
         missing=missing,
     )
 
@@ -166,11 +166,16 @@ def _take_missing(cells: list[Reading], rows: int) -> tuple[MissingCell, ...]:
                 continue
             reading = Unavailable("not_finite")
         cells[index] = nan
-        missing.append(_missing_cell(index % rows, index // rows, reading))
+        missing.append(missing_cell(index % rows, index // rows, reading))
     return tuple(missing)
 
 
-def _missing_cell(row: int, column: int, reading: Reading) -> MissingCell:
+def missing_cell(row: int, column: int, reading: Reading) -> MissingCell:
+    """The cell of a reading that is no number.
+
+    Raises:
+        TypeError: It is one.
+    """
     match reading:
         case NotSupported():
             return MissingCell(row, column, MissingKind.NOT_SUPPORTED)
@@ -182,7 +187,8 @@ def _missing_cell(row: int, column: int, reading: Reading) -> MissingCell:
             raise TypeError(f"not a missing reading: {reading!r}")
 
 
-def _little_endian(block: array[float]) -> bytes:
+def little_endian(block: array[float]) -> bytes:
+    """The bytes of numbers as they go on the wire; the array is not to be used after."""
     if byteorder == "big":
         block.byteswap()
     return block.tobytes()

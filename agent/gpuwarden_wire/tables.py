@@ -8,6 +8,8 @@ from itertools import repeat
 
 from gpuwarden_wire.batches import Table, pack_table
 from gpuwarden_wire.metrics import EntityKind, MetricKind, Storage
+from gpuwarden_wire.number_rows import NumberRow, RowLayout
+from gpuwarden_wire.number_tables import NumberPacker
 from gpuwarden_wire.readings import NotSupported, Reading, Rows
 from gpuwarden_wire.registry import METRIC_BY_NAME, METRICS
 from gpuwarden_wire.schema import Column, Schema
@@ -28,6 +30,8 @@ class TableMaker:
     def __init__(self) -> None:
         self._names: dict[tuple[str, EntityKind], set[str]] = {}
         self._schemas: dict[tuple[str, EntityKind], Schema] = {}
+        self._layouts: dict[tuple[str, EntityKind], RowLayout] = {}
+        self._numbers = NumberPacker()
 
     def tables(
         self,
@@ -52,11 +56,11 @@ class TableMaker:
                 alone = {key: row for key, row in entities.items() if (kind, key) not in shared}
             schema = self._schema(collector, kind, alone.values())
             if schema is not None and alone:
-                made.append(_packed(schema, observed_at, alone))
+                made.append(self._packed(schema, observed_at, alone))
             if not shared:
                 continue
             beside = {key: row for key, row in entities.items() if (kind, key) in shared}
-            made += [_packed(one, observed_at, part) for one, part in _exactly(kind, beside)]
+            made += [self._packed(one, observed_at, part) for one, part in _exactly(kind, beside)]
         return made
 
     def _schema(
@@ -66,6 +70,10 @@ class TableMaker:
         known = self._names.setdefault(key, set())
         fresh: set[str] = set()
         for row in rows:
+            if type(row) is NumberRow:
+                if row.layout is self._layouts.get(key):
+                    continue
+                self._layouts[key] = row.layout
             others = row.keys() - known
             if not _NOT_SUPPORTED.issuperset(map(type, map(row.__getitem__, others))):
                 fresh.update(name for name in others if not isinstance(row[name], NotSupported))
@@ -74,12 +82,14 @@ class TableMaker:
             self._schemas[key] = schema_of(kind, known)
         return self._schemas.get(key)
 
-
-def _packed(
-    schema: Schema, observed_at: float, entities: Mapping[str, Mapping[str, Reading]]
-) -> tuple[Table, Schema]:
-    packed = {key: _ordered(row, schema) for key, row in entities.items()}
-    return pack_table(schema, observed_at, packed), schema
+    def _packed(
+        self, schema: Schema, observed_at: float, entities: Mapping[str, Mapping[str, Reading]]
+    ) -> tuple[Table, Schema]:
+        table = self._numbers.pack(schema, observed_at, entities)
+        if table is None:
+            ordered = {key: _ordered(row, schema) for key, row in entities.items()}
+            table = pack_table(schema, observed_at, ordered)
+        return table, schema
 
 
 def _exactly(kind: EntityKind, entities: Rows) -> Iterator[tuple[Schema, Rows]]:

@@ -116,6 +116,14 @@ static void note_field(struct gpu *gpu, const char *word)
             gpu->field_at[161 + i] = (short)gpu->number_count;
 }
 
+static unsigned hash_of(const char *name)
+{
+    unsigned hash = 5381;
+    for (; *name != '\0'; name++)
+        hash = hash * 33 + (unsigned char)*name;
+    return hash;
+}
+
 static int parse_number(struct gpu *gpu, const char *word, char *rest)
 {
     struct number number = {.rate = 0};
@@ -125,6 +133,7 @@ static int parse_number(struct gpu *gpu, const char *word, char *rest)
         return 0;
     number.rate = strtod(end, NULL); /* "+1.5" a second; absent is 0 */
     snprintf(number.name, TEXT, "%s", word);
+    gpu->hashes[gpu->number_count] = hash_of(number.name);
     gpu->numbers[gpu->number_count++] = number;
     note_field(gpu, word);
     return 1;
@@ -185,9 +194,12 @@ static void parse_line(struct scenario *s, int line, char *text)
 void scenario_refresh(void)
 {
     static struct scenario fresh;
+    static int fixed = -1;
     const char *path = scenario_path();
     struct stat now;
-    if (path == NULL || stat(path, &now) != 0)
+    if (fixed < 0)
+        fixed = getenv("NVML_STUB_FIXED") != NULL;
+    if (path == NULL || (fixed && seen.st_ino != 0) || stat(path, &now) != 0)
         return;
     if (now.st_ino == seen.st_ino && now.st_size == seen.st_size &&
         now.st_mtim.tv_sec == seen.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
@@ -221,8 +233,9 @@ static double value_now(const struct number *number)
 
 int scenario_number(const struct gpu *gpu, const char *name, double *value)
 {
+    unsigned hash = hash_of(name);
     for (int i = 0; i < gpu->number_count; i++)
-        if (!strcmp(gpu->numbers[i].name, name)) {
+        if (gpu->hashes[i] == hash && !strcmp(gpu->numbers[i].name, name)) {
             *value = value_now(&gpu->numbers[i]);
             return 1;
         }

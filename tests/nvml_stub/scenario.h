@@ -36,6 +36,7 @@ struct gpu {
     char uuid[TEXT], serial[TEXT], name[TEXT], vbios[TEXT], pci[TEXT];
     unsigned domain, bus, device;
     struct number numbers[MAX_NUMBERS];
+    unsigned hashes[MAX_NUMBERS]; /* of their names */
     int number_count;
     /* Where among the numbers field_N is, from 1; whether there is a field_N.SCOPE too. A poll asks
      * for some eighty fields of each GPU: what the stub costs should not be taken for the agent's. */

@@ -19,6 +19,7 @@ from gpuwarden_agent.sources.nvml_pci import PciBus
 from gpuwarden_agent.sources.pci_rails import PciRails
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.number_rows import joined
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 
 _RENEW_AT_MOST_EVERY_S = 3600.0
@@ -174,15 +175,16 @@ class NvmlCollector:
         self._renew_where_due(clock)
         return [self._gpu_event(gpu, finding, now) for gpu, finding in found]
 
-    def _gpu_rows(self, poll: Poll) -> dict[str, dict[str, Reading]]:
+    def _gpu_rows(self, poll: Poll) -> dict[str, Mapping[str, Reading]]:
         gpus = self._roll.gpus.items()
+        rows: dict[str, Mapping[str, Reading]]
         if poll.answer is not None:
-            rows = {uuid: dict(gpu.row) for uuid, gpu in gpus}
+            rows = {uuid: gpu.row for uuid, gpu in gpus}
         else:
             clock, reason = self._clock(), _silence(poll.condition.state)
             rows = {uuid: gpu.stale_row(clock, reason) for uuid, gpu in gpus}
         for number, (uuid, gpu) in enumerate(gpus):
-            rows[uuid].update(self._errors(number, gpu.last.pci_bus_id))
+            rows[uuid] = joined(rows[uuid], self._errors(number, gpu.last.pci_bus_id))
         return rows
 
     def _errors(self, number: int, slot: str) -> Mapping[str, Reading]:

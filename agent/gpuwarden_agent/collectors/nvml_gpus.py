@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_frames import GpuAnswer
 from gpuwarden_wire.metrics import EntityKind
+from gpuwarden_wire.number_rows import NumberRow, RowLayout
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 from gpuwarden_wire.registry import metrics_of
 
@@ -34,8 +36,14 @@ _VITAL = (
 """Readings that must not be unavailable where a GPU is to count as sound: of the others some driver
 always lacks one."""
 
+_OWN = ("gpu_present", "gpu_probe_seconds", "gpu_readings", "gpu_readings_lost")
+"""What we say of a GPU beside what NVML says."""
+
 _MODES = ("gpu_mig_mode", "gpu_ecc_mode")
 """What a GPU answers depends on these: after a change fewer readings are no loss."""
+
+_WANTED = ("gpu_row_remap_pending", "gpu_row_remap_failure", "gpu_recovery_action")
+_QUIET = (0, NotSupported())
 
 CLEAN_PROBES_FOR_CHECK = 2
 """Probes in a row that must read clean before a GPU that was in trouble counts as checked."""
@@ -80,7 +88,7 @@ class GpuMemory:
     """
 
     last: GpuAnswer
-    row: dict[str, Reading] = field(default_factory=dict)
+    row: Mapping[str, Reading] = field(default_factory=dict)
     read_at: float = 0.0
     missed_probes: int = 0
     missed_since: float = 0.0
@@ -90,8 +98,9 @@ class GpuMemory:
     cleared: tuple[Trouble, ...] = ()
     clean_probes: int = 0
     known: set[str] = field(default_factory=set)
-    _missing_codes: Mapping[str, int] | None = None
-    _missing: dict[str, Reading] = field(default_factory=dict)
+    _answered: tuple[RowLayout, Mapping[str, int]] | None = None
+    _layout: RowLayout | None = None
+    _reads_vital: bool = False
 
     def note(self, answer: GpuAnswer, clock: float) -> list[Finding]:
         """Take one probe.
@@ -113,17 +122,7 @@ class GpuMemory:
         findings = [Finding.BACK] if self.told_missing else []
         self.last, self.read_at, self.missed_probes = answer, clock, 0
         self.told_missing = False
-        modes = [self.row.get(metric) for metric in _MODES]
-        if answer.missing is not self._missing_codes:
-            self._missing_codes = answer.missing
-            self._missing = {m: codes.missing_reading(c) for m, c in answer.missing.items()}
-        self.row = {
-            **self._missing,
-            **answer.values,
-            "gpu_present": 1.0,
-            "gpu_probe_seconds": answer.probe_s,
-        }
-        self._note_payload(answer, modes)
+        self._note_numbers(answer)
         return findings + self._note_trouble()
 
     def stale_row(self, clock: float, reason: str) -> dict[str, Reading]:
@@ -138,16 +137,39 @@ class GpuMemory:
                     row[metric] = Stale(age_s)
         return row or dict.fromkeys(NVML_METRICS, Unavailable(reason))
 
-    def _note_payload(self, answer: GpuAnswer, modes: Sequence[Reading | None]) -> None:
+    def _note_numbers(self, answer: GpuAnswer) -> None:
         """A payload that shrinks has announced lost GPUs."""
-        now = [self.row.get(metric) for metric in _MODES]
-        pairs = zip(modes, now, strict=True)
-        if any(_is_number(was) and _is_number(now) and was != now for was, now in pairs):
+        values = answer.values
+        if not isinstance(values, NumberRow):
+            values = NumberRow.of(values)
+        layout = self._layout_of(values.layout, answer.missing)
+        if self._changed_mode(values):
             self.known.clear()
-        if answer.values.keys() != self.known:
-            self.known |= answer.values.keys()
-        self.row["gpu_readings"] = float(len(answer.values))
-        self.row["gpu_readings_lost"] = float(len(self.known) - len(answer.values))
+        count = len(values.layout.names)
+        if len(self.known) < count or self._layout is not layout:
+            self.known.update(values.layout.names)
+        self._layout = layout
+        own = (1.0, answer.probe_s, float(count), float(len(self.known) - count))
+        self.row = NumberRow(layout, values.numbers + array("d", own))
+
+    def _layout_of(self, numbers: RowLayout, missing: Mapping[str, int]) -> RowLayout:
+        """Of a whole row; of the same names and reasons it is the same one, for all GPUs."""
+        answered = self._answered
+        if (
+            self._layout is not None
+            and answered is not None
+            and answered[0] is numbers
+            and answered[1] is missing
+        ):
+            return self._layout
+        self._answered = numbers, missing
+        reasons = {metric: codes.missing_reading(code) for metric, code in missing.items()}
+        self._reads_vital = not any(isinstance(reasons.get(one), Unavailable) for one in _VITAL)
+        return numbers.extended(_OWN, reasons)
+
+    def _changed_mode(self, values: NumberRow) -> bool:
+        pairs = [(self.row.get(metric), values.get(metric)) for metric in _MODES]
+        return any(_is_number(was) and _is_number(now) and was != now for was, now in pairs)
 
     def _note_missing(self, code: int, clock: float) -> list[Finding]:
         if self.missed_probes == 0:
@@ -157,8 +179,7 @@ class GpuMemory:
         self.trouble.add(Trouble.LOST)
         self.clean_probes = 0
         self.read_at = clock
-        self.row = self._unavailable(self.missed_reason)
-        self.row["gpu_present"] = 0.0
+        self.row = {**self._unavailable(self.missed_reason), "gpu_present": 0.0}
         if self.missed_probes > PROBES_THAT_SPEAK:
             return []
         self.told_missing = True
@@ -177,7 +198,8 @@ class GpuMemory:
         action = self.row.get("gpu_recovery_action")
         if isinstance(action, float | int) and action > 0:
             self.trouble.add(Trouble.RECOVERY_ACTION)
-        self.clean_probes = self.clean_probes + 1 if _reads_clean(self.row) else 0
+        clean = self._reads_vital and _reads_clean(self.row)
+        self.clean_probes = self.clean_probes + 1 if clean else 0
         if not self.trouble or self.clean_probes < CLEAN_PROBES_FOR_CHECK:
             return []
         self.cleared = tuple(sorted(self.trouble))
@@ -186,10 +208,8 @@ class GpuMemory:
 
 
 def _reads_clean(row: Mapping[str, Reading]) -> bool:
-    """No pending repair, no failed one, nothing that the driver asks for, nothing unreadable."""
-    wanted = ("gpu_row_remap_pending", "gpu_row_remap_failure", "gpu_recovery_action")
-    quiet = all(row.get(metric, 0) in (0, NotSupported()) for metric in wanted)
-    return quiet and not any(isinstance(row.get(metric), Unavailable) for metric in _VITAL)
+    """No pending repair, no failed one, nothing that the driver asks for."""
+    return all(row.get(metric, 0) in _QUIET for metric in _WANTED)
 
 
 def _is_number(reading: Reading | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 
 from gpuwarden_agent.sources.nvml_frames import (
     Answer,
@@ -13,6 +14,7 @@ from gpuwarden_agent.sources.nvml_frames import (
     GpuFrame,
     Layout,
 )
+from gpuwarden_wire.number_rows import NumberRow, RowLayout
 
 _LAYOUTS_AT_MOST = 256
 """GPUs of a node share one or two; each reading that comes and goes makes another one."""
@@ -53,7 +55,7 @@ class AnswerReader:
 
     def __init__(self) -> None:
         self._facts: dict[int, GpuFacts] = {}
-        self._layouts: dict[int, Layout] = {}
+        self._layouts: dict[int, tuple[RowLayout, Mapping[str, int]]] = {}
 
     def read(self, frame: AnswerFrame) -> Answer:
         """The answer in a frame.
@@ -62,7 +64,8 @@ class AnswerReader:
             FrameError: It names what was never sent.
         """
         self._facts.update(frame.facts)
-        self._layouts.update(frame.layouts)
+        for place, one in frame.layouts.items():
+            self._layouts[place] = RowLayout(one.names), one.missing
         try:
             gpus = tuple(map(self._gpu, frame.gpus))
         except (KeyError, ValueError) as error:
@@ -76,8 +79,7 @@ class AnswerReader:
         )
 
     def _gpu(self, frame: GpuFrame) -> GpuAnswer:
-        facts, layout = self._facts[frame.gpu], self._layouts[frame.layout]
-        numbers = array("d", frame.numbers)
+        facts, (layout, missing) = self._facts[frame.gpu], self._layouts[frame.layout]
         return GpuAnswer(
             uuid=facts.uuid,
             pci_bus_id=facts.pci_bus_id,
@@ -86,8 +88,8 @@ class AnswerReader:
             model=facts.model,
             vbios_version=facts.vbios_version,
             code=frame.code,
-            values=dict(zip(layout.names, numbers, strict=True)),
-            missing=layout.missing,
+            values=NumberRow(layout, array("d", frame.numbers)),
+            missing=missing,
             probe_s=frame.probe_s,
             pids=frame.pids,
         )

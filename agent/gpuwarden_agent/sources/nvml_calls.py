@@ -186,6 +186,7 @@ class Gpu:
         batches: Prepared arrays of field values by name, without what is absent.
         lanes: Latest readings of each lane but the poll's.
         due: Monotonic seconds from which it is read again.
+        next_due: Monotonic seconds from which any of it, or its processes, is read again.
         modes: MIG and ECC mode as last read; what a GPU answers depends on them.
         forget_at: Monotonic seconds at which all of the above is asked afresh.
         link_counts: Last counts by (counter, link); kept for links that are down.
@@ -214,6 +215,7 @@ class Gpu:
     batches: dict[str, Any] = field(default_factory=dict)
     lanes: dict[Lane, Readings] = field(default_factory=dict)
     due: dict[Lane, float] = field(default_factory=dict)
+    next_due: float = 0.0
     modes: tuple[float | None, ...] | None = None
     forget_at: float = 0.0
     link_counts: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -240,6 +242,7 @@ class Gpu:
         self.batches.clear()
         self.lanes.clear()
         self.due.clear()
+        self.next_due = 0.0
         self.modes = None
         self.forget_at = now + FORGET_SUPPORT_AFTER_S
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
+
+from gpuwarden_wire.readings import Reading
 
 T = TypeVar("T")
 
@@ -72,8 +75,8 @@ class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     vbios_version: str = ""
     code: int = 0
-    values: dict[str, float] = {}
-    missing: dict[str, int] = {}
+    values: Mapping[str, Reading] = {}
+    missing: Mapping[str, int] = {}
     probe_s: float = 0.0
     pids: tuple[int, ...] | None = None
 

@@ -48,6 +48,9 @@ def read_lanes(
     """
     if polled is None:
         polled = _poll_without_plan(caller, gpu)
+    elif now < gpu.next_due and gpu.rest is not None:
+        gpu.pids = None
+        return polled, gpu.rest
     _read_due(caller, gpu, now)
     if _modes_changed(gpu):
         gpu.forget_support(now)
@@ -55,6 +58,7 @@ def read_lanes(
         _read_due(caller, gpu, now)
     gpu.modes = _modes(gpu)
     _count_processes(caller, gpu, now)
+    gpu.next_due = min(gpu.processes_due, *gpu.due.values())
     if gpu.rest is None:
         gpu.rest = columns_of(*gpu.lanes.values(), _processes_of(gpu))
     return polled, gpu.rest

@@ -23,9 +23,11 @@ def read_processes(caller: Caller, gpu: Gpu, now: float) -> tuple[int, ...] | No
     Raises:
         CallError: The GPU is lost.
     """
-    if now < gpu.processes_due or _CALL in gpu.absent:
+    if now < gpu.processes_due:
         return None
     gpu.processes_due = now + PROCESSES_EVERY_S
+    if _CALL in gpu.absent:
+        return None
     try:
         found = caller.call(_CALL, gpu.handle)
     except CallError as error:
