@@ -47,14 +47,20 @@ def sound(harvest: object) -> Harvest:
     """
     if not isinstance(harvest, Harvest):
         raise _garbage(f"no harvest but {type(harvest).__name__}")
-    if not all(isinstance(event, Event) for event in _sequence(harvest.events)):
-        raise _garbage("an event that is none")
-    if not all(event.entity_kind in DEVICE_KINDS for event in harvest.events):
-        raise _garbage("an event about no device")
+    if harvest.events != ():
+        _check_events(harvest.events)
     if not isinstance(harvest.inventory, Inventory | None):
         raise _garbage("an inventory that is none")
     wrong = _check_rows(harvest.rows)
     return replace(harvest, rows=_mended(harvest.rows)) if wrong else harvest
+
+
+def _check_events(events: object) -> None:
+    for event in _sequence(events):
+        if not isinstance(event, Event):
+            raise _garbage("an event that is none")
+        if event.entity_kind not in DEVICE_KINDS:
+            raise _garbage("an event about no device")
 
 
 def _garbage(what: str) -> CollectorError:
@@ -82,7 +88,7 @@ def _check_rows(rows: object) -> int:
 
 
 def _mapping(value: Any, what: str) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # the first is sooner said
         raise _garbage(f"{what} as {type(value).__name__}")
     return value
 

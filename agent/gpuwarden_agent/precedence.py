@@ -68,6 +68,7 @@ class Precedence:
     def __init__(self, order: SourceOrder, intervals: Mapping[str, float]) -> None:
         self._order = order
         self._intervals = intervals
+        self._has_exporters = any(map(is_exporter, intervals))
         self._last: dict[str, tuple[float, Kinds]] = {}
 
     def admit(self, collector: str, rows: Kinds, now: float) -> Admitted:
@@ -78,13 +79,15 @@ class Precedence:
             rows: As it gave them, reasons included.
             now: Epoch seconds.
         """
+        if not self._has_exporters:
+            return Admitted(rows)  # native collectors share nothing
         self._last[collector] = (now, rows)
         native = not is_exporter(collector)
         others = [
             (name, last)
             for name, (at, last) in self._last.items()
             if name != collector
-            and (is_exporter(name) or not native)  # native collectors share nothing
+            and (is_exporter(name) or not native)
             and now - at <= FRESH_INTERVALS * self._intervals.get(name, 0.0)
         ]
         if not others:

@@ -26,10 +26,13 @@ _RENEW_AT_MOST_EVERY_S = 3600.0
 _WAIT_S = 60.0
 _PENDING_WAIT_S = 1.0
 
-_ERRORS_EVERY_S = 15.0
+_ERRORS_EVERY_S = 30.0
 """PCIe errors count up over minutes, and fatal ones are in the kernel log at once."""
 
-_TURNS = 3
+_TURNS = 6
+
+_LOOK_AT_BUS_EVERY_S = 15.0
+"""And at each poll that is not like the one before, or while a GPU is missing."""
 
 
 def boot_micros() -> int:
@@ -63,6 +66,9 @@ class NvmlCollector:
         self._roll = GpuRoll(self._memory.recall)
         self._pci = PciBus(settings.sys_root)
         self._rails = PciRails(settings.sys_root)
+        self._on_pci: Reading = Unavailable(FIRST_ROUND)
+        self._on_pci_until = -math.inf
+        self._answered_like: tuple[object, ...] | None = None
         self._pcie_errors: dict[str, tuple[float, Mapping[str, Reading]]] = {}
         self._first_answer = True
         self._visible: int | None = None
@@ -101,7 +107,7 @@ class NvmlCollector:
         began = self._clock()
         poll = self._probe.poll()
         poll_s = self._clock() - began
-        on_pci = self._pci.count_gpus()
+        on_pci = self._count_on_pci(poll.answer)
         self._raise_own_trouble(poll, on_pci)
         events = self._driver_events(poll, now)
         if poll.answer is not None:
@@ -124,6 +130,18 @@ class NvmlCollector:
                 f"GPU {pci}": _elsewhere(driver) for pci, driver in self._pci.elsewhere.items()
             },
         )
+
+    def _count_on_pci(self, answer: Answer | None) -> Reading:
+        """GPUs on the bus: counted anew now and then, and at once where the driver has news."""
+        clock = self._clock()
+        like: tuple[object, ...] | None = None
+        if answer is not None and not any(one.missed_probes for one in self._roll.gpus.values()):
+            like = answer.count, answer.unreachable, *(gpu.code for gpu in answer.gpus)
+        if like is None or like != self._answered_like or clock >= self._on_pci_until:
+            self._on_pci = self._pci.count_gpus()
+            self._on_pci_until = clock + _LOOK_AT_BUS_EVERY_S
+            self._answered_like = like
+        return self._on_pci
 
     def _gap(self, poll: Poll, began: float) -> Reading:
         before = self._answered_at

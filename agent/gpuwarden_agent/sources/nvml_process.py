@@ -12,11 +12,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
 
+from gpuwarden_agent.sources.kernel_files import read_text
 from gpuwarden_agent.sources.nvml import (
     GpuProcesses,
     NvmlSettings,
@@ -395,7 +395,7 @@ def processes_after(before: GpuProcesses | None, answer: Answer) -> GpuProcesses
 def process_state(pid: int) -> str:
     """One-letter state of a process as in proc(5), "" where there is no such process."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+        stat = read_text(f"/proc/{pid}/stat")
     except OSError:
         return ""
     # 4321 (python3) S 4320 …: the name may hold blanks and brackets, so count from its last bracket

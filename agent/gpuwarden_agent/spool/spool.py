@@ -26,7 +26,7 @@ _IN_ORDER = 4
 """Unsent telemetry up to this many batches goes in order; beyond, the newest goes first."""
 
 _RETRY_DISK_S = 5.0
-_RELEASE_EVERY_TRIMS = 64
+_TRIM_EVERY = 8
 _SHED_STEP = 64
 _decoder = msgspec.msgpack.Decoder(Batch)
 
@@ -83,8 +83,7 @@ class Spool:
         self._may_be_unsent = True
         self._hungry = False
         self._fresh: Outgoing | None = None
-        self._trims = 0
-        self._trim_due = False
+        self._trim_due = 0
 
     # what was collected
 
@@ -184,7 +183,7 @@ class Spool:
                 return
             self._floor[stream] = durable_seq
             if stream is Stream.TELEMETRY and self._overflow is None and not self._has_shed:
-                self._trim_due = True  # with the next batch: a commit of its own costs as much
+                self._trim_due += 1  # several at once, with a later batch
                 return
             for store in self._stores():
                 self._trim_store(store, stream)
@@ -313,7 +312,8 @@ class Spool:
                     store.insert(entry)
                 if position is not None:
                     store.set_position(*position)
-                trims = self._trim_due and store is self._disk
+                full = store.payload_bytes > cap_bytes
+                trims = store is self._disk and self._trim_due >= (1 if full else _TRIM_EVERY)
                 if trims:
                     store.delete_through(Stream.TELEMETRY, self._floor[Stream.TELEMETRY])
                 self._make_room(store, cap_bytes)
@@ -429,14 +429,12 @@ class Spool:
     def _trim_where_due(self) -> None:
         if self._trim_due:
             self._trim_store(self._disk, Stream.TELEMETRY)
-            self._trim_due = False
+            self._trim_due = 0
 
     def _trimmed(self, store: BatchStore) -> None:
         """Telemetry was let go of beside other work."""
-        self._trim_due = False
-        self._trims += 1
-        if self._trims % _RELEASE_EVERY_TRIMS == 0:
-            store.release_pages()
+        self._trim_due = 0
+        store.release_pages()
 
     def _trim_store(self, store: BatchStore, stream: Stream) -> None:
         try:

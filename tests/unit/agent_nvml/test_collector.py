@@ -194,6 +194,27 @@ def test_a_gpu_without_a_handle_counts_only_where_it_is_not_ours_to_open(
     assert rig.node(rig.collect())["node_gpus_visible"] == visible
 
 
+def test_the_bus_is_looked_at_now_and_then_and_at_once_where_the_driver_has_news(
+    rig: Rig,
+) -> None:
+    def on_pci() -> object:
+        return rig.node(rig.collect())["node_gpus_on_pci"]
+
+    for code in (0, 0, 15, 0, 0, 0, 0, 0):
+        rig.probe.will_answer(gpu(0), gpu(1, code=code))
+    assert on_pci() == 2.0
+    slot = rig.sys_root / "bus/pci/devices" / SLOTS[1]
+    device = slot.readlink()
+    slot.unlink()
+    assert on_pci() == 2.0, "all is well with the driver: not yet"
+    assert on_pci() == 1.0, "the driver has lost it"
+    slot.symlink_to(device)
+    assert on_pci() == 2.0, "it was missing just before"
+    assert on_pci() == 2.0
+    slot.unlink()
+    assert [on_pci() for _ in range(3)] == [2.0, 2.0, 1.0]
+
+
 def test_a_gap_between_answered_polls_is_told(rig: Rig) -> None:
     rig.probe.will_answer(gpu(0), gpu(1))
     rig.probe.will_be(ProbeState.BUSY, call="nvmlDeviceGetPowerUsage", call_age_s=4.0)
