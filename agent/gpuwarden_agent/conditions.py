@@ -91,6 +91,8 @@ class ConditionBoard:
 
     def fine(self, source: str) -> None:
         """A part works; told where it did not before."""
+        if source not in self._troubles:
+            return  # as all the time
         now = self._clock()
         with self._lock:
             trouble = self._troubles.pop(source, None)

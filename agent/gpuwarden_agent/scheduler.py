@@ -28,6 +28,8 @@ _LOOK_AGAIN_S = 0.5
 """While a call has not come back. Likewise after the start, so that a look comes when the calls of
 a round are over: each wakes a thread for next to nothing."""
 
+_AFTER_OTHERS_S = 0.01
+
 _FOLLOWER_FIRST_PAUSE_S = 1.0
 _FOLLOWER_LONGEST_PAUSE_S = 60.0
 _FOLLOWER_FINE_AFTER_S = 1.0
@@ -144,8 +146,11 @@ class Scheduler:
             follower.start()
         now = time.monotonic()
         for crew in self._crews:
-            for loop in self._of(crew):
-                loop.begin(now, crew.wake)
+            loops = self._of(crew)
+            for loop in loops:
+                # Those who share a thread begin when most others wait for a device or a process:
+                # two who work at once only wait for each other.
+                loop.begin(now + (_AFTER_OTHERS_S if len(loops) > 1 else 0.0), crew.wake)
             crew.start()
         if self._ports is not None:
             self._ports.start()

@@ -22,6 +22,7 @@ from tests.builders import nvml
 from tests.builders.nvml import NodeScenario, ScenarioFile
 
 FIELDS = "nvmlDeviceGetFieldValues"
+FAST_S = 1.0
 
 
 class CountingRecorder(FlightRecorder):
@@ -48,7 +49,7 @@ class Rig:
         self.answers = AnswerReader()
         caller = Caller(self.recorder)
         self.roster = Roster(caller, clock=lambda: self.now, fast=True)
-        self.lane = FastLane(caller, 1.0, clock=lambda: self.now)
+        self.lane = FastLane(caller, FAST_S, clock=lambda: self.now)
 
     def read(self, after_s: float = 5.0) -> GpuAnswer:
         """The first GPU's answer."""
@@ -60,6 +61,11 @@ class Rig:
         """GPUs of which the fast lane says that something changed."""
         self.recorder.calls.clear()
         return self.lane.look(self.roster.answering())
+
+    def look_when_due(self) -> tuple[str, ...]:
+        """Likewise, as soon as the lane wants to look."""
+        self.now += self.lane.wait_s() or 0.0
+        return self.look()
 
     @property
     def gpu(self) -> Gpu:
@@ -294,6 +300,29 @@ def test_the_fast_lane_sees_what_announces_a_fault_once(start: Start, number: st
     rig.read()
     assert rig.look() == ()
     assert rig.recorder.calls.total() == 3
+
+
+@pytest.mark.parametrize("number", ["field_230", "remap_pending", "", "ecc_uncorrected_volatile"])
+@pytest.mark.parametrize("phase", [0.01, 0.5, 0.99])
+def test_a_change_is_told_within_one_fast_interval_whenever_it_comes(
+    start: Start, number: str, phase: float
+) -> None:
+    rig = start(nvml.h100_node(2))
+    rig.read()
+    rig.lane.polled()
+    for turn in (1, 2):
+        rig.now += phase * FAST_S
+        if number:
+            rig.change(**{number: turn})
+        else:
+            rig.scenario.change(lambda one: one.gpu(0).lose())
+        changed_at = rig.now
+        while not rig.look_when_due():
+            assert rig.now - changed_at < FAST_S * 1.05
+        assert rig.now - changed_at < FAST_S * 1.05
+        rig.scenario.change(lambda one: one.gpu(0).restore())
+        rig.read(61.0)  # what failed is tried again after a minute
+        rig.lane.polled()
 
 
 def test_the_fast_lane_does_not_tell_what_the_poll_told(start: Start) -> None:

@@ -231,7 +231,12 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     with closing(Spool(settings.spool_folder, origin(), 1_000_000)) as spool:
         positions = Outbox(spool, lambda _: None)
         sources = build_sources(make_context(settings, BOOT, time.time(), positions))
-        yield Rig([*map(Chaotic, sources.collectors), Chaotic(Pulse())])
+        collectors = [_chaotic(one) for one in sources.collectors]
+        yield Rig([*collectors, Chaotic(Pulse())])
+
+
+def _chaotic(collector: Collector) -> Chaotic:
+    return Glanced(collector) if collector.name == "rdma" else Chaotic(collector)
 
 
 @pytest.mark.serial
@@ -273,7 +278,7 @@ def fail(rig: Rig, victim: Chaotic, mode: Mode) -> None:
     assert rig.numbers_since(victim.name, switched_at) == 0
 
 
-def slowed(made: Counter[str], usual: Counter[str], victim: Chaotic) -> list[str]:
+def slowed(made: Counter[str], usual: Counter[str], victim: Chaotic | None) -> list[str]:
     """Other collectors that are called less often, beside one that does nothing, than before.
 
     One phase may be slow on a busy machine; a collector that is held up is so in every phase.
@@ -281,7 +286,8 @@ def slowed(made: Counter[str], usual: Counter[str], victim: Chaotic) -> list[str
     return [
         name
         for name, calls in made.items()
-        if name != victim.name and calls / made["pulse"] < usual[name] / usual["pulse"] / 3
+        if (victim is None or name != victim.name)
+        and calls / made["pulse"] < usual[name] / usual["pulse"] / 3
     ]
 
 
@@ -290,6 +296,62 @@ def recover(rig: Rig, victim: Chaotic) -> None:
     victim.free.set()
     wait_for(lambda: rig.is_read(victim.name) and not rig.reason_of(victim.name))
     victim.free = threading.Event()
+
+
+class FastMode(StrEnum):
+    """What looks of the fast lane find."""
+
+    QUIET = "quiet"
+    RAISES = "raises"
+    FLAPS = "flaps"
+    HANGS = "hangs"
+
+
+class Glanced(Chaotic):
+    """A collector whose glances do as they are told."""
+
+    def __init__(self, collector: Collector) -> None:
+        super().__init__(collector)
+        self.fast_mode = FastMode.QUIET
+        self.glances = 0
+
+    def glance(self) -> tuple[str, ...]:
+        self.glances += 1
+        match self.fast_mode:
+            case FastMode.QUIET:
+                return ("4: ACTIVE",)
+            case FastMode.RAISES:
+                raise ZeroDivisionError
+            case FastMode.FLAPS:
+                return (str(self.glances),)
+            case FastMode.HANGS:
+                self.free.wait(60)
+                return ("4: ACTIVE",)
+
+
+@pytest.mark.serial
+def test_whatever_the_fast_lane_runs_into_the_cadence_of_all_stays(rig: Rig) -> None:
+    port = next(one for one in rig.collectors if isinstance(one, Glanced))
+    rig.scheduler.look_between(INTERVAL_S)
+    with rig.running():
+        for one in rig.collectors:
+            wait_for(lambda one=one: rig.is_read(one.name), what=one.name)  # type: ignore[misc]  # the default binds
+        usual = rig.phase(None)
+        for mode in (FastMode.RAISES, FastMode.FLAPS, FastMode.HANGS):
+            seen = port.glances
+            port.fast_mode = mode
+            wait_for(lambda: port.glances > seen + (mode is not FastMode.HANGS))  # noqa: B023  # in this turn
+            wait_for(lambda: not slowed(rig.phase(None), usual, None), what=mode)
+            assert all(rig.is_read(one.name) for one in rig.collectors)
+        port.mode = Mode.RAISES  # while its glance still hangs
+        wait_for(lambda: not rig.is_read(port.name))
+        failed_at = time.time()
+        rig.scheduler.hurry(port.name)
+        wait_for(lambda: not slowed(rig.phase(port), usual, port))
+        assert rig.numbers_since(port.name, failed_at) == 0
+        rig.scheduler.hurry("pulse")
+    assert rig.left == []
+    assert not [e for e in rig.events if e.attributes.get("source") not in (None, port.name)]
 
 
 @pytest.mark.serial
