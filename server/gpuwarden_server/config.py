@@ -193,7 +193,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = Field(
         default=None,
         description="PEM certificate of the server, chain included; with it the server speaks "
-        "https. Read at the start.",
+        "https. Read again when it changes.",
     )
     tls_key: Path | None = Field(default=None, description="PEM private key of the certificate.")
     tls_client_ca: Path | None = Field(

@@ -17,6 +17,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from gpuwarden_server.certificates import LOOK_S, CertificateWatch, check_tls
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.errors import ProblemError, StartError
 from gpuwarden_server.core.problems import PROBLEM_TYPE
@@ -101,38 +102,6 @@ def bind_socket(settings: Settings) -> socket.socket:
     return listener
 
 
-def check_tls(settings: Settings) -> None:
-    """Refuse to start with certificates that no client could use.
-
-    Raises:
-        StartError: Names the setting and the mend.
-    """
-    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
-    if cert is None or key is None:
-        if (cert, key, client_ca) != (None, None, None):
-            raise StartError(
-                "GPUWARDEN_TLS_CERT and GPUWARDEN_TLS_KEY go together, and _CLIENT_CA needs both",
-                "Set certificate and key, or none of them.",
-            )
-        return
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(cert, key)
-    except OSError as error:  # ssl.SSLError is an OSError
-        raise StartError(
-            f"certificate {cert} with key {key} cannot be used: {error}",
-            "Give a PEM certificate and its own key, readable for the server.",
-        ) from error
-    if client_ca is not None:
-        try:
-            context.load_verify_locations(client_ca)
-        except OSError as error:
-            raise StartError(
-                f"GPUWARDEN_TLS_CLIENT_CA {client_ca} cannot be used: {error}",
-                "Give a PEM file of the authorities that sign clients' certificates.",
-            ) from error
-
-
 class Restart:
     """Ends the server that serves an app, so that a fresh one takes its place."""
 
@@ -183,6 +152,9 @@ def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -
         ssl_ca_certs=str(settings.tls_client_ca) if settings.tls_client_ca else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
     )
+    if settings.tls_cert is not None:
+        config.callback_notify = CertificateWatch(settings, lambda: config.ssl).look
+        config.timeout_notify = LOOK_S
     return _Server(config, on_stop)
 
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from gpuwarden_server.app import create_app
 from gpuwarden_server.config import Settings
@@ -174,6 +176,33 @@ def test_mutual_tls_wants_a_certificate_and_a_key(tmp_path: Path) -> None:
         with httpx.Client(base_url=url, verify=own) as client:
             headers = {"Authorization": f"Bearer {key}"}
             assert client.get("/v1/verdicts", headers=headers).status_code == 200
+
+
+def test_renewed_certificates_hold_without_a_restart(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_bytes((TLS / "server.pem").read_bytes())
+    key.write_bytes((TLS / "server.key").read_bytes())
+    trust = ssl.create_default_context(cafile=TLS / "ca.pem")
+    with serving_tls(make_settings(tmp_path, tls_cert=cert, tls_key=key)) as url:
+        place = (urlsplit(url).hostname or "", urlsplit(url).port or 0)
+
+        def shown() -> str:
+            return ssl.get_server_certificate(place).strip()
+
+        with httpx.Client(base_url=url, verify=trust) as client:
+            assert client.get("/healthz").status_code == 200
+            assert shown() in cert.read_text()
+            before = shown()
+            renewed = (TLS / "client.pem").read_text()
+            with capture_logs() as told:
+                cert.write_text(renewed)  # its key comes a moment later
+                wait_until(
+                    lambda: "tls_files_refused" in {one["event"] for one in told}, "a word", 30.0
+                )
+            assert shown() == before
+            key.write_bytes((TLS / "client.key").read_bytes())
+            wait_until(lambda: shown() in renewed, "the renewed certificate", 30.0)
+            assert client.get("/healthz").status_code == 200  # over the connection of before
 
 
 @pytest.mark.parametrize(
