@@ -131,6 +131,9 @@ class FleetContext:
         jobs: Job by gpu_uuid, as "KIND:ID" ("slurm:4711"); a GPU without one has no job that is
             known.
         places: Where nodes stand, by node id.
+        silent_since: When each node that is not heard of was last, epoch seconds; of those that
+            were heard of since the start.
+        maintenance: Why, by id of each node that is under maintenance.
         job_ends: Ends of jobs within the last day, by node id, of nodes where one went badly.
         memory: What detectors remember from sweep to sweep.
         tuning: What the policy says of detectors.
@@ -147,6 +150,8 @@ class FleetContext:
     boot_ids: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, NodePlace] = field(default_factory=dict)
+    silent_since: Mapping[str, float] = field(default_factory=dict)
+    maintenance: Mapping[str, str] = field(default_factory=dict)
     job_ends: Mapping[str, tuple[JobEnd, ...]] = field(default_factory=dict)
     memory: SweepMemory = field(default_factory=SweepMemory)
     tuning: Tuning = NO_TUNING

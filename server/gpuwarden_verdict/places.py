@@ -17,6 +17,7 @@ class PlaceKind(StrEnum):
     LEAF = "leaf"  # leaf switch of the training fabric
     POWER = "power"  # power domain
     MOUNT = "mount"  # a network file system, by its mount point
+    FLEET = "fleet"  # all nodes of this server: a power cut, or the network between
     JOB = "job"  # a training job, by the kind and id of its scheduler
 
 
@@ -33,4 +34,4 @@ def place_ref(kind: PlaceKind, name: str) -> EntityRef:
 def place_words(key: str) -> str:
     """A place in words: "leaf switch l12", "rack r7", "job slurm:4711"."""
     kind, _, name = key.partition(":")
-    return f"{_WORDS.get(kind, kind)} {name}"
+    return "the fleet" if kind == PlaceKind.FLEET else f"{_WORDS.get(kind, kind)} {name}"

@@ -208,7 +208,8 @@ class VerdictBoard:
     def nodes_with_incidents(self) -> frozenset[str]:
         """Nodes with an incident that is not resolved, of their own or of a part."""
         standings = list(self._standings.values())
-        return frozenset(one.entity.node_id for one in standings if one.incidents)
+        nodes = (one.entity.node_id for one in standings if one.incidents)
+        return frozenset(node_id for node_id in nodes if node_id)  # a place sits in none
 
     def risk(self, ref: EntityRef) -> Risk | None:
         """Latest risk of an entity, None where it is no suspect."""

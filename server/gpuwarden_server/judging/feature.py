@@ -237,7 +237,7 @@ class Judging:
 
         def standing_of(node_id: str) -> NodeStanding:
             hold = desk.hold_of(node_id, facts.presence(node_id), parts.clock.now())
-            return NodeStanding(facts.contact_of(node_id), hold)
+            return NodeStanding(facts.contact_of(node_id), hold, facts.maintenance_of(node_id))
 
         self._sweeper = Sweeper(parts.guarded, facts, book, pools, parts.risks, self._keeper.memory)
         reasoner = Reasoner(

@@ -23,7 +23,7 @@ class FailedJobsDetector:
     version = 1
     about = About(
         Plane.HISTORY,
-        ("event job_ended",),
+        ("job_ended",),
         "jobs of several users keep ending badly on a node, and few end well",
         f">= {LEAST_JOBS} jobs of >= {LEAST_USERS} users within a day, weighed by their size",
         Rung.SUSPECT,

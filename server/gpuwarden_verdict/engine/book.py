@@ -17,6 +17,7 @@ from gpuwarden_verdict.engine.domain import (
 )
 from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass, renamed_ref
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
+from gpuwarden_verdict.incidents.kin import Kin
 from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.states import EntityRecord
@@ -56,6 +57,7 @@ class Book:
 
     Attributes:
         risks: Latest risks, by target.
+        kin: Common causes that the latest sweep found.
         retired: Retired nodes; replaced whole, so that any thread may read it.
         repaired_at: When each GPU's repair ended; replaced whole, so that any thread may read it.
     """
@@ -69,6 +71,7 @@ class Book:
         self._refs, self._records = dict(kept.refs), dict(kept.records)
         self._checks = dict(kept.checks)
         self.risks: dict[Key, Risk] = {}
+        self.kin = Kin()
         self.retired: frozenset[str] = frozenset()
         self.repaired_at: Mapping[str, float] = kept.repaired_at
         for key, ref in self._refs.items():

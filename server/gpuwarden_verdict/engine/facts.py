@@ -62,6 +62,8 @@ class FleetFacts:
         self._node_places: Callable[[Sequence[NodeRecord]], Mapping[str, NodePlace]] = _nowhere
         self._pool_of: Callable[[str], str] = lambda _node_id: ""
         self._tuning = NO_TUNING
+        self._any_maintenance: Callable[[], bool] = lambda: False
+        self._maintenance: Callable[[str], str] = lambda _node_id: ""
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
         self._job_ends = EndBook()
@@ -97,6 +99,10 @@ class FleetFacts:
     ) -> None:
         """Ask there from now on where nodes stand."""
         self._node_places = places
+
+    def follow_maintenance(self, any_now: Callable[[], bool], of: Callable[[str], str]) -> None:
+        """Ask there from now on whether any maintenance holds, and which a node is under."""
+        self._any_maintenance, self._maintenance = any_now, of
 
     def follow_policy(self, pool_of: Callable[[str], str], tuning: Tuning) -> None:
         """Let event detectors know the pool of a node, and what the policy says of them."""
@@ -174,6 +180,8 @@ class FleetFacts:
             jobs=self._directory.jobs(),
             job_ends=self._job_ends.shown(self._clock.now()),
             places=self._node_places(nodes),
+            silent_since=self._silent_since(),
+            maintenance=self._maintained(nodes),
         )
 
     def gpus_expected(self, node_id: str) -> int | None:
@@ -204,6 +212,20 @@ class FleetFacts:
         silent = self.silent_nodes()
         gone = frozenset(node_id for node_id in silent if self._is_gone(node_id))
         return Census(with_gpus - self._retired() - gone, silent - gone)
+
+    def maintenance_of(self, node_id: str) -> str:
+        """Under which maintenance a node is, in words; "" for none."""
+        return self._maintenance(node_id) if self._any_maintenance() else ""
+
+    def _maintained(self, nodes: Sequence[NodeRecord]) -> Mapping[str, str]:
+        if not self._any_maintenance():
+            return {}
+        return {n.node_id: why for n in nodes if (why := self._maintenance(n.node_id))}
+
+    def _silent_since(self) -> Mapping[str, float]:
+        """A restart of ours makes nobody vanish: who was not heard of since is left out."""
+        found = ((node, self._presences.presence(node)) for node in self.silent_nodes())
+        return {node: heard.last_seen_at for node, heard in found if heard is not None}
 
     def silent_nodes(self) -> frozenset[str]:
         """Nodes that are known and not heard of, retired ones left out."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.domain import Findings, Key, Outcome, StateMove, Step, key_of
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.snapshot import snapshot_of
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
+from gpuwarden_verdict.incidents.behind import ParentKey
+from gpuwarden_verdict.incidents.closing import PENDING, Family, is_pending, relate
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
 from gpuwarden_verdict.incidents.lifecycle import (
     GPUWARDEN,
@@ -22,6 +24,7 @@ from gpuwarden_verdict.policy.document import DecisionMove, PoolPolicy
 from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, decide
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_verdict.signals import RecoveryKind, Signal
+from gpuwarden_wire.metrics import EntityKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,12 @@ class NodeStanding:
     Attributes:
         contact: Whether it is heard of.
         hold: What waits because further events of it are on their way.
+        maintenance: Under which it is, in words; "" for none.
     """
 
     contact: Contact
     hold: Hold
+    maintenance: str = ""
 
 
 Watch = Callable[[EntityCase, Sequence[DecisionMove], PoolPolicy, float], None]
@@ -90,6 +95,7 @@ class Judge:
         pool = self._pools.pool(findings.target.node_id)
         before = self._book.incidents_of(key)
         moves, live = _advance(before, findings, now, pool.dwell_s, self._new_incident)
+        moves, live = self._relate(findings.target, moves, live, now)
         record = self._checked_record(key, findings, now)
         decision_moves = self._decide(findings.target, live, record, now)
         after = self._ended_record(key, record, decision_moves, now, pool.dwell_s)
@@ -107,6 +113,35 @@ class Judge:
             snapshots=self._snapshots(key, live, decision_moves),
         )
 
+    def _relate(
+        self,
+        target: EntityRef,
+        moves: list[IncidentMove],
+        live: tuple[Incident, ...],
+        now: float,
+    ) -> tuple[list[IncidentMove], tuple[Incident, ...]]:
+        """Open incidents with their common causes and maintenance of now."""
+        if not live or target.kind is EntityKind.PLACE:
+            return moves, live
+        family, maintenance = self._family(), self._standing_of(target.node_id).maintenance
+        related = []
+        for incident in live:
+            change = relate(incident, family, maintenance, now)
+            related.append(incident if change is None else change[0])
+            if change is not None:
+                moves = _with_change(moves, *change, now)
+        return moves, tuple(related)
+
+    def _family(self) -> Family:
+        book = self._book
+
+        def parent(behind: ParentKey) -> Incident | None:
+            place, detector = behind
+            held = book.incidents_of(key_of(place))
+            return next((i for i in held if _holds(i, detector)), None)
+
+        return Family(book.kin, book.find_incident, parent)
+
     def _new_incident(self) -> str:
         return self._new_id("inc")
 
@@ -114,12 +149,18 @@ class Judge:
         self, target: EntityRef, live: Sequence[Incident], record: EntityRecord, now: float
     ) -> list[DecisionMove]:
         key = key_of(target)
-        if not live and not self._book.decisions_of(key):
+        if target.kind is EntityKind.PLACE or not (live or self._book.decisions_of(key)):
             return []
         standing = self._standing_of(target.node_id)
+        if standing.maintenance:
+            return []
+        family = self._family()
         case = EntityCase(
             entity=target,
-            incidents=tuple(live),
+            incidents=tuple(
+                replace(one, parent_id=PENDING) if is_pending(one, family, now) else one
+                for one in live
+            ),
             decisions=self._book.decisions_of(key),
             state=record.state,
             contact=standing.contact,
@@ -206,6 +247,22 @@ def _advance(
     return moves, live
 
 
+def _with_change(
+    moves: list[IncidentMove], incident: Incident, reason: str, now: float
+) -> list[IncidentMove]:
+    """Moves with one more of an incident, joined to the one that it has in this pass."""
+    last = next((m for m in reversed(moves) if m.incident.id == incident.id), None)
+    if last is None:
+        move = IncidentMove(incident, incident.phase, reason, GPUWARDEN, now, evidence_only=True)
+        return [*moves, move]
+    joined = replace(last, incident=incident, reason=f"{last.reason}; {reason}")
+    return [joined if move is last else move for move in moves]
+
+
+def _holds(incident: Incident, detector: str) -> bool:
+    return any(item.detector == detector for item in incident.evidence)
+
+
 def _live_after(before: Sequence[Incident], moves: Iterable[IncidentMove]) -> tuple[Incident, ...]:
     after = {incident.id: incident for incident in before}
     after |= {move.incident.id: move.incident for move in moves}
@@ -229,11 +286,15 @@ def _split(
 
 
 def _differs(old: Incident, new: Incident) -> bool:
-    return (old.fault_class, old.severity, old.action, _detectors(old)) != (
-        new.fault_class,
-        new.severity,
-        new.action,
-        _detectors(new),
+    return _told(old) != _told(new)
+
+
+def _told(incident: Incident) -> tuple[object, ...]:
+    """What people look at."""
+    return (
+        *(incident.fault_class, incident.severity, incident.action),
+        *(incident.parent_id, incident.held),
+        _detectors(incident),
     )
 
 

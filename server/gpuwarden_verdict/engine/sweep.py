@@ -22,6 +22,7 @@ from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.fusion import Gate
 from gpuwarden_verdict.fusion.fuse import LOOK_PROBABILITY
 from gpuwarden_verdict.incidents.domain import Incident
+from gpuwarden_verdict.incidents.kin import KinFinder
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.policy.evaluate import decision_target
@@ -89,6 +90,7 @@ class Sweeper:
         self._risks = risks
         self._columns: Columns = {}
         self._rules: list[ScopedRule] = []
+        self._kin = KinFinder()
 
     def look(self, now: float) -> SweepResult:
         """Detect, score and clear.
@@ -112,6 +114,9 @@ class Sweeper:
         self._columns = seen.columns_read()
         for risk in risks:
             self._judge_risk(risk, now, signals, recoveries)
+        self._book.kin = kin = self._kin.find(opened, context, now)
+        recoveries += kin.recoveries
+        signals += kin.signals
         found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]
         found += [Findings(decision_target(s.entity), [Step([], [s])]) for s in signals]
         return SweepResult(merge_findings(found), {key_of(r.entity): r for r in risks})

@@ -119,6 +119,7 @@ class Incident:
         acquitted_class: Class at the revoke: a re-labelled incident is not acquitted any more.
         acquitted_places: PCI addresses that the evidence spoke of at the revoke: what speaks of
             another may decide.
+        held: Maintenance under which nothing is decided about it, in words; "" for none.
     """
 
     id: str
@@ -139,6 +140,7 @@ class Incident:
     acquitted_severity: Severity | None = None
     acquitted_class: FaultClass | None = None
     acquitted_places: tuple[str, ...] = ()
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True)

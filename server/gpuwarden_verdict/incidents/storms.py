@@ -34,9 +34,9 @@ def may_be_storm(incident: Incident) -> bool:
 def find_storms(incidents: Sequence[Incident]) -> frozenset[str]:
     """Ids of open incidents of GPUs that are a program's storm, or their node's driver's.
 
-    A program's storm is the same application-possible code on at least two GPUs within STORM_S; a
-    driver's is a code that its node has an incident of its own for. An incident with other evidence
-    of a fault beside it is not acquitted by the storm.
+    A program's storm is the same application-possible code on at least two GPUs within STORM_S, of
+    one job where jobs are known; a driver's is a code that its node has an incident of its own for.
+    An incident with other evidence of a fault beside it is not acquitted by the storm.
     """
     return _of_programs(incidents) | _of_drivers(incidents)
 
@@ -53,7 +53,7 @@ def _of_drivers(incidents: Sequence[Incident]) -> frozenset[str]:
         for incident in incidents
         if incident.entity.kind is EntityKind.GPU
         and any(_within(item, wide.get(_code(incident, item))) for item in incident.evidence)
-        and not any(_code(incident, item) not in wide for item in _causes(incident))
+        and not any(_code(incident, item) not in wide for item in causes_of(incident))
     )
 
 
@@ -78,34 +78,47 @@ def _of_programs(incidents: Sequence[Incident]) -> frozenset[str]:
         for item in incident.evidence:
             if item.application_possible and not item.echo:
                 by_code.setdefault(item.detector, []).append((item, incident))
-    stormy = {id_ for members in by_code.values() for id_ in _clustered(members)}
+    stormy = {id_ for members in by_code.values() for id_ in _stormy(members)}
     return frozenset(i.id for i in incidents if i.id in stormy and not _stands_alone(i))
+
+
+def _stormy(members: list[_Member]) -> set[str]:
+    """Where the job is known, only the same job makes a storm; elsewhere nearness in time does."""
+    by_job: dict[str, list[_Member]] = {}
+    for member in members:
+        by_job.setdefault(member[0].job, []).append(member)
+    without = {incident.id for _, incident in by_job.pop("", [])}
+    ids = {id_ for group in by_job.values() for id_ in _clustered(group)}
+    return ids | (_clustered(members) & without if without else set())
 
 
 def _clustered(members: list[_Member]) -> set[str]:
     """Ids in clusters of near occurrences that hold several entities."""
-    ids: set[str] = set()
-    cluster: list[_Member] = []
+    return {
+        incident.id
+        for cluster in clusters(members)
+        if len({incident.entity for _, incident in cluster}) > 1
+        for _, incident in cluster
+    }
+
+
+def clusters(members: Sequence[_Member]) -> list[list[_Member]]:
+    """Occurrences by nearness in time, in order."""
+    found: list[list[_Member]] = []
     until = float("-inf")
     for item, incident in sorted(members, key=lambda member: member[0].first_at):
         if item.first_at > until + STORM_S:
-            ids |= _storm_ids(cluster)
-            cluster = []
-        cluster.append((item, incident))
+            found.append([])
+        found[-1].append((item, incident))
         until = max(until, item.last_at)
-    return ids | _storm_ids(cluster)
-
-
-def _storm_ids(cluster: Sequence[_Member]) -> set[str]:
-    entities = {incident.entity for _, incident in cluster}
-    return {incident.id for _, incident in cluster} if len(entities) > 1 else set()
+    return found
 
 
 def _stands_alone(incident: Incident) -> bool:
-    return bool(_causes(incident))
+    return bool(causes_of(incident))
 
 
-def _causes(incident: Incident) -> list[EvidenceItem]:
+def causes_of(incident: Incident) -> list[EvidenceItem]:
     """Evidence of a fault that no program can cause."""
     return [
         item

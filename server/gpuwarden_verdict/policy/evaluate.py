@@ -284,8 +284,12 @@ def _review_waiting(
 
 
 def _stands(present: Decision, case: EntityCase) -> bool:
-    """Whether the incident that a decision rests on is still open."""
-    open_ids = {i.id for i in case.incidents if i.phase is not IncidentPhase.RESOLVED}
+    """Whether the incident that a decision rests on is still open, and itself the cause."""
+    open_ids = {
+        i.id
+        for i in case.incidents
+        if i.phase is not IncidentPhase.RESOLVED and i.parent_id is None
+    }
     return present.incident_id in open_ids
 
 

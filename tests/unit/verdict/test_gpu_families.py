@@ -13,6 +13,7 @@ from gpuwarden_verdict.entities import FaultClass, Rung, Severity
 from gpuwarden_verdict.policy.judgement import SUSPECT_CONFIDENCE
 from gpuwarden_verdict.signals import Persistence
 from gpuwarden_wire.batches import MissingKind
+from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.registry import METRIC_BY_NAME
 from tests.builders.verdict import START, Fleet, gpu_ref, node_ref
 
@@ -189,7 +190,8 @@ def test_every_detector_describes_itself_by_names_that_there_are() -> None:
         assert about.reads and about.says and about.limit and about.clears
     for detector in SWEEP_DETECTORS:
         assert isinstance(detector, Described)
-        assert set(detector.about.reads) <= METRIC_BY_NAME.keys(), detector.name
+        names = METRIC_BY_NAME.keys() | set(EventKind)
+        assert set(detector.about.reads) <= names, detector.name
         assert detector.name in detector.speaks_for or not detector.speaks_for
 
 
