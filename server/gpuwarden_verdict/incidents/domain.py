@@ -64,6 +64,7 @@ class EvidenceItem:
         places: PCI addresses that it spoke of where it is the node's for want of a better entity
             (no NVML), the first 64.
         job: Job that ran there at the latest occurrence ("slurm:4711"), "" for none that is known.
+        former_jobs: Jobs that ran there at earlier occurrences, the latest 8.
     """
 
     detector: str
@@ -92,6 +93,12 @@ class EvidenceItem:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     places: tuple[str, ...] = ()
     job: str = ""
+    former_jobs: tuple[str, ...] = ()
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """All jobs in which it occurred, as far as they are known."""
+        return (*self.former_jobs, self.job) if self.job else self.former_jobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from gpuwarden_verdict.context import PAIRING_S
 from gpuwarden_verdict.entities import SEVERITY_RANK, FaultClass, Rung, Severity
@@ -16,6 +17,7 @@ _EVENT_IDS_KEPT = 20
 _SCORE_STEP = 0.1  # smaller changes of a level's score are not worth a stored fact
 _REFRESH_S = 3600.0  # numbers of a standing level are stored anew this often
 _PLACES_KEPT = 64  # more devices than a node has GPUs, NICs and disks
+_JOBS_KEPT = 8
 _MOST_FLAPS = 6  # the dwell doubles with each flap, up to 64 times
 
 
@@ -190,13 +192,21 @@ def _merged(item: EvidenceItem, signal: Signal, fresh: int) -> EvidenceItem:
         boot_id=signal.boot_id or item.boot_id,
         sources=(*item.sources, *told) if same_occurrence else (told or item.sources),
         places=_places(item, signal),
-        job=(signal.job if renewed else "") or item.job,
+        **_jobs(item, signal, renewed=renewed),
     )
 
 
 def _places(item: EvidenceItem, signal: Signal) -> tuple[str, ...]:
     known = not signal.place or signal.place in item.places
     return item.places if known else (*item.places, signal.place)[:_PLACES_KEPT]
+
+
+def _jobs(item: EvidenceItem, signal: Signal, *, renewed: bool) -> Mapping[str, Any]:
+    """A GPU that had its part in one job's storm has had it when its next job meets another."""
+    if not (renewed and signal.job) or signal.job == item.job:
+        return {}
+    former = (*item.former_jobs, item.job)[-_JOBS_KEPT:] if item.job else item.former_jobs
+    return {"job": signal.job, "former_jobs": former}
 
 
 def _come_back(joined: EvidenceItem, signal: Signal, now: float) -> EvidenceItem:

@@ -69,8 +69,8 @@ def blame_programs(incidents: Sequence[Incident], echoes: Iterable[str], now: fl
         if incident.id in left_out or causes_of(incident):
             continue
         for item in live_items(incident.evidence, now):
-            if item.application_possible and item.job:
-                by_code.setdefault((item.job, item.detector), []).append((item, incident))
+            for job in item.jobs if item.application_possible else ():
+                by_code.setdefault((job, item.detector), []).append((item, incident))
     told: set[tuple[str, str]] = set()
     for (job, code), members in by_code.items():
         storm = max(clusters(members), key=len)

@@ -86,8 +86,9 @@ def _stormy(members: list[_Member]) -> set[str]:
     """Where the job is known, only the same job makes a storm; elsewhere nearness in time does."""
     by_job: dict[str, list[_Member]] = {}
     for member in members:
-        by_job.setdefault(member[0].job, []).append(member)
-    without = {incident.id for _, incident in by_job.pop("", [])}
+        for job in member[0].jobs:
+            by_job.setdefault(job, []).append(member)
+    without = {incident.id for item, incident in members if not item.jobs}
     ids = {id_ for group in by_job.values() for id_ in _clustered(group)}
     return ids | (_clustered(members) & without if without else set())
 
