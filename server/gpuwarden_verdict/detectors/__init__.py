@@ -196,7 +196,7 @@ def detect_clears(
             if item.persistence is Persistence.LEVEL and item.cleared_at is None:
                 asked.setdefault(item.detector, set()).add(incident.entity)
     recoveries = detect_answers(state, fleet, open_incidents, now)
-    for detector in SWEEP_DETECTORS:
+    for detector in SWEEP_DETECTORS if asked else ():
         entities = set().union(*(asked.get(name, set()) for name in detector.speaks_for))
         ordered = sorted(entities, key=lambda ref: (ref.kind, ref.key))
         recoveries += detector.clears(state, fleet, ordered, now) if ordered else []

@@ -26,6 +26,9 @@ from gpuwarden_verdict.windows.planes import (
 from gpuwarden_wire.metrics import Storage
 from gpuwarden_wire.registry import METRIC_BY_NAME
 
+_COUNTERS_FIRST = (Storage.COUNTER, Storage.F32)
+_COUNTERS_LAST = (Storage.F32, Storage.COUNTER)
+
 
 class KindView:
     """The state of all N entities of one kind, in row order; NaN where there is no number.
@@ -205,8 +208,8 @@ class KindView:
     def _place(self, metric: str) -> tuple[Section | None, int]:
         """Where a metric lies: as the registry says where it came in both ways."""
         known = METRIC_BY_NAME.get(metric)
-        first = known.storage if known is not None else Storage.F32
-        for storage in sorted(Storage, key=lambda storage: storage is not first):
+        is_counter = known is not None and known.storage is Storage.COUNTER
+        for storage in _COUNTERS_FIRST if is_counter else _COUNTERS_LAST:
             section = self._planes.section_of(storage)
             if metric in section.slots:
                 return section, section.slots[metric]
