@@ -11,79 +11,30 @@ from __future__ import annotations
 import argparse
 import cProfile
 import pstats
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpuwarden_models.backtest.report import Report
 from gpuwarden_models.backtest.running import backtest
-from gpuwarden_models.frames import Frame
-from gpuwarden_models.recording_tables import LabelRow
 from gpuwarden_models.replay import Replay
 from gpuwarden_models.simulator.schedule import random_story
-from gpuwarden_models.simulator.simulation import JobView, Setting, Simulation
+from gpuwarden_models.simulator.simulation import Setting
 from gpuwarden_models.simulator.topology import build_topology
-from gpuwarden_verdict.context import NodePlace
-from gpuwarden_verdict.fusion import FusionModel, decode_model
 from gpuwarden_verdict.policy.parse import parse_policy
-from gpuwarden_wire.metrics import EntityKind
+from tests.builders.histories import Decoded, simulated
+from tests.builders.simulated import shipped_model
 
 WANTED = 1000.0
 """Times real time that 64 nodes must reach."""
-_ARTIFACTS = Path(__file__).resolve().parents[1] / "models" / "artifacts" / "gpu"
 
 
-@dataclass
-class Decoded:
-    """Frames in memory; a `History`."""
-
-    start: float
-    end: float
-    interval_s: float
-    nodes: tuple[str, ...]
-    metrics: Mapping[EntityKind, tuple[str, ...]]
-    places: Mapping[str, NodePlace]
-    gpus_expected: Mapping[str, int]
-    kept: list[Frame]
-    jobs: Sequence[JobView] = ()
-    labels: Sequence[LabelRow] = ()
-    kernel_logs: int = 1
-    fleet: Sequence[object] = field(default_factory=list)
-
-    def frames(self) -> Iterator[Frame]:
-        """All of them."""
-        return iter(self.kept)
-
-
-def simulated(nodes: int, hours: float, seed: int = 1) -> Decoded:
+def played(nodes: int, hours: float, seed: int = 1) -> Decoded:
     """A fleet with random faults, decoded."""
-    setting = Setting(nodes, 8, seed, 30.0)
-    simulation = Simulation(setting, random_story(build_topology(nodes, 8, seed), hours, seed))
-    frames = list(simulation.frames(round(hours * 120)))
-    topology = simulation.topology
-    return Decoded(
-        start=setting.start,
-        end=simulation.now,
-        interval_s=30.0,
-        nodes=topology.nodes,
-        metrics={table.kind: table.schema.names for table in frames[0].tables},
-        places={
-            node: NodePlace(rack, leaf)
-            for node, rack, leaf in zip(
-                topology.nodes, topology.racks, topology.leaves, strict=True
-            )
-        },
-        gpus_expected=dict.fromkeys(topology.nodes, 8),
-        kept=frames,
-        jobs=simulation.board_jobs(),
-    )
-
-
-def shipped_model() -> FusionModel:
-    """The promoted model."""
-    folder = _ARTIFACTS / (_ARTIFACTS / "PROMOTED").read_text(encoding="utf-8").strip()
-    return decode_model({path.name: path.read_bytes() for path in folder.iterdir()})
+    story = random_story(build_topology(nodes, 8, seed), hours, seed)
+    return simulated(Setting(nodes, 8, seed, 30.0), story, round(hours * 120))
 
 
 def main() -> None:
@@ -93,7 +44,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--profile", action="store_true", help="Print where the time goes.")
     arguments = parser.parse_args()
-    history = simulated(arguments.nodes, arguments.hours)
+    history = played(arguments.nodes, arguments.hours)
     length = history.end - history.start
     windows_s = _windows_alone(history)
     profile = cProfile.Profile() if arguments.profile else None

@@ -125,6 +125,23 @@ def told_end(event: Event) -> JobEnd | None:
     )
 
 
+def end_event(event_id: str, end: JobEnd) -> Event:
+    """The event by which one of a job's nodes is told that it ended."""
+    return Event(
+        id=event_id,
+        kind=EventKind.JOB_ENDED,
+        observed_at=end.at,
+        text=f"job {end.words}",
+        attributes={
+            "job": end.job,
+            "state": end.state,
+            "exit_code": end.exit_code,
+            "user": end.user,
+            "nodes": end.nodes,
+        },
+    )
+
+
 def tally_of(ends: Iterable[JobEnd], now: float) -> EndTally:
     """What ends on one node amount to at `now` (epoch seconds).
 

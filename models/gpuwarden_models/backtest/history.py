@@ -20,6 +20,31 @@ class RanJob(Protocol):
         ...
 
     @property
+    def key(self) -> str:
+        """As the judge names it, "slurm:ID"."""
+        ...
+
+    @property
+    def user(self) -> str:
+        """Owner."""
+        ...
+
+    @property
+    def end(self) -> float:
+        """Epoch seconds; infinite while it runs."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """How it ended, in Slurm's words."""
+        ...
+
+    @property
+    def exit_code(self) -> str:
+        """As written, "" where it does not say."""
+        ...
+
+    @property
     def nodes(self) -> Sequence[str]:
         """Where it ran."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,9 +10,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwarden_models.backtest.history import History
+from gpuwarden_models.backtest.history import History, RanJob
 from gpuwarden_models.frames import Frame, FrameTable, NodeEvent
 from gpuwarden_verdict.engine import FleetEngine
+from gpuwarden_verdict.job_ends import JobEnd, end_event
 from gpuwarden_verdict.windows import ReadTable
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.metrics import EntityKind
@@ -50,6 +52,9 @@ class Player:
         self._rows: dict[EntityKind, _Rows] = {}
         self._seq: dict[str, int] = {}
         self._swept_at = -np.inf
+        self._nodes = frozenset(history.nodes)
+        ended = (job for job in history.jobs if history.start <= job.end <= history.end)
+        self._ends = deque(sorted(ended, key=lambda job: job.end))
         for node_id in history.nodes:
             place = history.places.get(node_id)
             if place is not None:
@@ -62,11 +67,22 @@ class Player:
         """
         for node_id, events in groupby(frame.events, key=lambda one: one.node_id):
             self._tell(node_id, list(events), frame.at)
+        while self._ends and self._ends[0].end <= frame.at:
+            self._tell_end(self._ends.popleft())
         tables = [read for table in frame.tables if (read := self._read(frame, table)) is not None]
         self._engine.read(tables, _heard(frame), frame.at, self._interval_s)
         if frame.at - self._swept_at >= SWEEP_S:
             self._swept_at = frame.at
             self._engine.sweep(frame.at)
+
+    def _tell_end(self, job: RanJob) -> None:
+        """How a job ended, as the epilog of its scheduler tells each of its nodes."""
+        code = job.exit_code.partition(":")[0]  # Slurm writes "1:0"
+        exit_code = int(code) if code.lstrip("-").isdecimal() else None
+        end = JobEnd(job.key, job.state, exit_code, job.user, job.end, len(job.nodes))
+        for node_id in job.nodes:
+            if node_id in self._nodes:
+                self._engine.tell(node_id, end_event(f"job_ended:{job.key}", end), job.end)
 
     def _tell(self, node_id: str, events: Sequence[NodeEvent], at: float) -> None:
         for boot_id, same in groupby(events, key=lambda one: one.boot_id):

@@ -18,8 +18,8 @@ from gpuwarden_server.jobs.domain import JobRun, ToldEnd, possible_names
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.entities import Contact
-from gpuwarden_verdict.job_ends import JOB_STATES, JobEnd
-from gpuwarden_wire.events import Event, EventKind, JobKind
+from gpuwarden_verdict.job_ends import JOB_STATES, JobEnd, end_event
+from gpuwarden_wire.events import JobKind
 
 SAME_END_S = 600.0
 """An epilog runs on each node of the job: who says the same within this time repeats it."""
@@ -73,7 +73,7 @@ class JobEndDoor:
 
         async def tell(node_id: str) -> None:
             async with gate:
-                await self._parts.service.tell(node_id, _event(event_id, told))
+                await self._parts.service.tell(node_id, end_event(event_id, told.end))
 
         await asyncio.gather(*map(tell, told.nodes))
         # Last: where the process ends before this, the same end is told again.
@@ -166,20 +166,3 @@ def _state(text: str) -> str:
             f"Say one of {', '.join(JOB_STATES)}.",
         )
     return state
-
-
-def _event(event_id: str, told: ToldEnd) -> Event:
-    end = told.end
-    return Event(
-        id=event_id,
-        kind=EventKind.JOB_ENDED,
-        observed_at=end.at,
-        text=f"job {end.words}",
-        attributes={
-            "job": end.job,
-            "state": end.state,
-            "exit_code": end.exit_code,
-            "user": end.user,
-            "nodes": end.nodes,
-        },
-    )

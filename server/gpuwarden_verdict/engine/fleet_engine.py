@@ -190,6 +190,19 @@ class FleetEngine:
             self._judge(kept, now)
         return heard
 
+    def tell(self, node_id: str, event: Event, at: float) -> None:
+        """Judge what somebody else says of a node: that a job ended, or an alert of another system.
+
+        Args:
+            node_id: The node.
+            event: What is said.
+            at: When, epoch seconds.
+        """
+        now = self._moment.advance(at)
+        kept = self._door.tell(node_id, event, now)
+        if kept:
+            self._judge(kept, now)
+
     def register(self, kind: EntityKind, keys: Iterable[str], nodes: Iterable[str]) -> Rows:
         """Rows of entities by their names over the fleet, each with its node; for `read`."""
         refs = (EntityRef(kind, key, node) for key, node in zip(keys, nodes, strict=True))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_verdict.context import entity_named
-from gpuwarden_verdict.engine.arrivals import EventsToStore, keep_events
+from gpuwarden_verdict.engine.arrivals import EventsToStore, Keep, keep_events
 from gpuwarden_verdict.engine.clocks import clock_after
 from gpuwarden_verdict.engine.directory import Directory
 from gpuwarden_verdict.engine.events import EventFlag, StoredEvent
@@ -19,6 +19,7 @@ from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.engine.sequences import Arrival, SequenceLedger
 from gpuwarden_verdict.engine.spools import (
     DOOR_SPOOL,
+    TOLD_SPOOL,
     Claim,
     Standing,
     claim_of,
@@ -27,7 +28,7 @@ from gpuwarden_verdict.engine.spools import (
 from gpuwarden_verdict.engine.telemetry import plan_telemetry
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.windows import FleetState, ReadTable
-from gpuwarden_wire.batches import Batch, Stream
+from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.codec import content_digest
 from gpuwarden_wire.events import Event
 from gpuwarden_wire.metrics import EntityKind
@@ -123,12 +124,39 @@ class FrontDoor:
         spool = self._introduce(batch, session, claim, at)
         kept: list[StoredEvent] = []
         if arrival is Arrival.NEW:
-            kept = self._apply(batch, session, spool, claim, at)
+            kept = self._apply(batch, spool, claim, at)
             self._note_sequence(batch, spool.ledgers[batch.stream], digest, at)
         if claim is Claim.HISTORY:
             return Heard.HISTORY, kept
         self._note_presence(batch, session, at)
         return (Heard.TAKEN if arrival is Arrival.NEW else Heard.REPLAYED), kept
+
+    def tell(self, node_id: str, event: Event, at: float) -> list[StoredEvent]:
+        """What somebody else says of a node: who speaks for it, and when it was heard, stay.
+
+        Args:
+            node_id: The node.
+            event: What is said.
+            at: When, epoch seconds.
+
+        Returns:
+            The event, nothing where its natural id was there before.
+        """
+        session = self._sessions.setdefault(node_id, _Session())
+        batch = Batch(
+            version=WIRE_VERSION,
+            node_id=node_id,
+            spool_id=TOLD_SPOOL,
+            stream=Stream.EVENTS,
+            seq=1,
+            boot_id=session.boot_id,
+            agent_version="",
+            sent_at=at,
+            events=(event,),
+        )
+        latest = at + self._future_tolerance_s
+        work = EventsToStore(batch, at, latest, is_history=False, knows_boot=True)
+        return keep_events(work, self._directory.draft(node_id, at), self._keeper(batch, at))
 
     def note_heard(self, node_ids: Iterable[str], at: float, interval_s: float) -> None:
         """Nodes whose readings came by another way than batches, each of a cadence."""
@@ -180,19 +208,17 @@ class FrontDoor:
             session.live_spool, session.refused_spool = batch.spool_id, ""
         return session.spools[batch.spool_id]
 
-    def _apply(
-        self, batch: Batch, session: _Session, spool: _Spool, claim: Claim, at: float
-    ) -> list[StoredEvent]:
+    def _apply(self, batch: Batch, spool: _Spool, claim: Claim, at: float) -> list[StoredEvent]:
         match batch.stream:
             case Stream.EVENTS:
-                return self._take_events(batch, session, spool, claim, at)
+                return self._take_events(batch, spool, claim, at)
             case Stream.TELEMETRY:
                 if claim is not Claim.HISTORY:
                     self._take_readings(batch, at)
                 return []
 
     def _take_events(
-        self, batch: Batch, session: _Session, spool: _Spool, claim: Claim, at: float
+        self, batch: Batch, spool: _Spool, claim: Claim, at: float
     ) -> list[StoredEvent]:
         draft = self._directory.draft(batch.node_id, at)
         work = EventsToStore(
@@ -203,19 +229,23 @@ class FrontDoor:
             knows_boot=self._directory.knows_boot(batch.node_id, batch.boot_id),
             clock_high=spool.clock_high,
         )
-
-        def keep(event: Event, ref: EntityRef, flags: frozenset[EventFlag]) -> StoredEvent | None:
-            if event.id in session.kept:
-                return None
-            session.kept.add(event.id)
-            self._events += 1
-            return StoredEvent(self._events, event, ref, batch.node_id, batch.boot_id, at, flags)
-
-        kept = keep_events(work, draft, keep)
+        kept = keep_events(work, draft, self._keeper(batch, at))
         draft.adopt()
         for event in batch.events:
             spool.clock_high = clock_after(spool.clock_high, batch, event, at)
         return kept
+
+    def _keeper(self, batch: Batch, at: float) -> Keep:
+        ids = self._sessions[batch.node_id].kept
+
+        def keep(event: Event, ref: EntityRef, flags: frozenset[EventFlag]) -> StoredEvent | None:
+            if event.id in ids:
+                return None
+            ids.add(event.id)
+            self._events += 1
+            return StoredEvent(self._events, event, ref, batch.node_id, batch.boot_id, at, flags)
+
+        return keep
 
     def _take_readings(self, batch: Batch, at: float) -> None:
         latest = at + self._future_tolerance_s
