@@ -47,6 +47,7 @@ class Machines:
         self.node["node_uptime_seconds"][:] = rng.uniform(86_400.0, 40 * 86_400.0, nodes)
         self.node["node_gpus_expected"][:] = topology.gpus_per_node
         self.nic["nic_rate_bytes_per_second"][:] = _NDR_BYTES_PER_SECOND
+        self.disk["disk_available_spare_ratio"][:] = 1.0
 
     def step(self, load: Load, lost: Flags, effects: Effects, dt: float) -> None:
         """Advance all machines by `dt` seconds."""
