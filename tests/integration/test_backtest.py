@@ -70,7 +70,7 @@ def test_faults_are_flagged_as_labelled_and_nothing_else(told: dict[str, Any]) -
     scores = told["scores"]
     assert scores["recall"] == 1.0
     assert scores["false_alarms"]["count"] == scores["false_exclusions"]["count"] == 0
-    assert (scores["confounders"], scores["confounders_excluded"]) == (2, 0)
+    assert scores["confounders"] >= 2 and scores["confounders_excluded"] == 0
     assert scores["by_class"]["bus"]["flagged"] == scores["by_class"]["nic"]["flagged"] == 1
     assert scores["by_class"]["bus"]["healthy_flagged"] == 0
     assert told["blind_planes"] == ["mount"]
