@@ -163,8 +163,31 @@ def test_a_link_counter_never_falls_when_a_link_goes_down(start: Start) -> None:
     rig = start(scenario)
     name = "gpu_nvlink_recoveries_total"
     assert rig.read().values[name] == 36.0
+    rig.change(field_213=3)
+    assert rig.read(Lane.MINUTE.value).values[name] == 54.0  # by prepared calls
     rig.scenario.change(lambda n: n.gpu(0).links_down.update({0, 1}))
-    assert rig.read(Lane.MINUTE.value).values[name] == 36.0
+    assert rig.read(Lane.MINUTE.value).values[name] == 54.0
+    rig.scenario.change(lambda n: n.gpu(0).links_down.clear())
+    rig.change(field_213=4)
+    for _ in range(2):
+        assert rig.read(Lane.MINUTE.value).values[name] == 72.0
+
+
+def test_counters_of_links_are_read_by_prepared_calls_as_well_as_without(start: Start) -> None:
+    rig = start(nvml.b200_node(1))
+    first = rig.read()
+    second = rig.read(Lane.MINUTE.value)
+    assert any(rig.gpu.link_plans.values())
+    links = [name for name in first.values if name.startswith("gpu_nvlink")]
+    assert len(links) > 10
+    assert {name: second.values[name] for name in links} == {
+        name: first.values[name] for name in links
+    }
+    assert second.missing == first.missing
+    rig.scenario.change(lambda n: n.gpu(0).rules.append("fail field_222 999"))
+    sick = rig.read(Lane.MINUTE.value)
+    assert sick.missing["gpu_nvlink_symbol_ber_ratio"] == codes.UNKNOWN
+    assert sick.values["gpu_nvlink_symbol_errors_total"] == 0.0
 
 
 def test_gpus_take_their_turns_in_the_slow_lane_apart(start: Start) -> None:

@@ -19,6 +19,7 @@ from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_flight import FlightRecorder, Step
 
 if TYPE_CHECKING:
+    from gpuwarden_agent.sources.nvml_link_plan import LinkPlan
     from gpuwarden_agent.sources.nvml_plan import PollPlan
 
 Handle = Any
@@ -190,6 +191,7 @@ class Gpu:
         modes: MIG and ECC mode as last read; what a GPU answers depends on them.
         forget_at: Monotonic seconds at which all of the above is asked afresh.
         link_counts: Last counts by (counter, link); kept for links that are down.
+        link_plans: How fields of links are read, by (field, link); None where that is not known.
         link_errors: Those of a plan's last poll, of each link, by kind of error.
         processes_due: Monotonic seconds from which its processes are asked for again.
         processes: How many there were, None where it did not say, for the code beside it.
@@ -219,6 +221,7 @@ class Gpu:
     modes: tuple[float | None, ...] | None = None
     forget_at: float = 0.0
     link_counts: dict[tuple[int, int], float] = field(default_factory=dict)
+    link_plans: dict[tuple[tuple[int, int], ...], LinkPlan | None] = field(default_factory=dict)
     link_errors: Sequence[Sequence[float]] = ()
     processes_due: float = 0.0
     processes: int | None = None
@@ -240,6 +243,7 @@ class Gpu:
         self.absent.clear()
         self.links = None
         self.batches.clear()
+        self.link_plans.clear()
         self.lanes.clear()
         self.due.clear()
         self.next_due = 0.0
