@@ -35,6 +35,7 @@ class NodeMemory:
         self._same_boot = self._written.boot_id == boot_id
         self._most = self._written.most if told is None else told
         self._recognised = False
+        self._seen: dict[bool, tuple[object, ...]] = {}
 
     def recognise(self, answers: Iterable[GpuAnswer]) -> None:
         """Forget everything where the first GPUs to answer are all others than those remembered.
@@ -48,6 +49,7 @@ class NodeMemory:
         if self._former and not seen & self._former.keys():
             _log.info("gpus_of_another_machine_forgotten", gpus=len(self._former), most=self._most)
             self._former.clear()
+            self._seen.clear()
             self._most = self._told or 0
 
     def expected(self, present: int, elsewhere: int) -> int:
@@ -87,7 +89,11 @@ class NodeMemory:
                 between tells it after all.
             stuck_call: Driver call that hangs, or did and is not told to be over.
         """
-        present = {gpu.last.uuid: _known(gpu) for gpu in gpus}
+        listed = list(gpus)
+        seen = stuck_call, self._most, [_look_of(gpu) for gpu in listed]
+        if seen == self._seen.get(told):
+            return  # as all the time
+        present = {gpu.last.uuid: _known(gpu) for gpu in listed}
         if not told:
             former = {gpu.uuid: gpu for gpu in self._written.gpus}
             present = {
@@ -106,6 +112,17 @@ class NodeMemory:
         if ledger != self._written:
             self._file.write(ledger)
             self._written = ledger
+            self._seen.clear()
+        self._seen[told] = seen
+
+
+def _look_of(gpu: GpuMemory) -> tuple[object, ...]:
+    """All that the ledger is made of."""
+    last = gpu.last
+    return (
+        *(last.uuid, last.pci_bus_id, last.index, last.serial, last.model, last.vbios_version),
+        *(gpu.missed_probes, gpu.told_missing, *gpu.trouble),
+    )
 
 
 def _known(gpu: GpuMemory) -> KnownGpu:
