@@ -14,6 +14,7 @@ from gpuwarden_verdict.detectors.bus_counters import BUS_COUNTERS
 from gpuwarden_verdict.detectors.check_failed import CheckFailedDetector
 from gpuwarden_verdict.detectors.contract import EventDetector, SweepDetector
 from gpuwarden_verdict.detectors.device_missing import DeviceMissingDetector
+from gpuwarden_verdict.detectors.drift import DRIFT_DETECTORS
 from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
 from gpuwarden_verdict.detectors.driver_wide import DriverWideDetector
 from gpuwarden_verdict.detectors.ecc_corrected import EccCorrectedDetector
@@ -132,6 +133,7 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     POLL_SLOW,
     FailedJobsDetector(),
     *PEER_DETECTORS,
+    *DRIFT_DETECTORS,
     *NIC_PLANES,
     *DISK_PLANES,
     *MOUNT_PLANES,
