@@ -36,7 +36,10 @@ _NETWORK = (
 """Comparisons that sort eight (Batcher's odd-even merge): whole columns at once, where a sort of
 ten thousand rows of eight costs four times as much."""
 _NARROW = 8
+_SMALL = 2**14
+"""Members of a matrix whose sort costs less than a matrix more."""
 _NONE = np.float32(np.inf)
+_HALF = np.float32(0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,28 @@ class _Rows:
     """Groups of about one size.
 
     Attributes:
-        groups: Which groups, shape (R,).
+        groups: Which groups, R of them.
         members: Rows of the entities, shape (R, S), narrow ones (S, R); N where one is shorter.
         narrow: Whether there are too few members for a sort of each row to pay.
+        first: Flat place of each row's first member, shape (R,).
     """
 
-    groups: I64
+    groups: slice
     members: I64
     narrow: bool
+
+    first: I64
+
+    def middles_at(self, count: I64) -> tuple[I64, I64]:
+        """Flat places of the two middles of the first `count` numbers (R,) of each sorted row.
+
+        Of a row without numbers they are of another row: its middle is not used.
+        """
+        lower, upper = (count - 1) >> 1, count >> 1
+        if self.narrow:
+            lower *= count.size
+            upper *= count.size
+        return self.first + lower, self.first + upper
 
 
 class Grouping:
@@ -95,34 +112,41 @@ class Grouping:
         sizes = np.diff(np.r_[starts, codes.size])
         kept = (sizes >= fewest) & (ordered[starts] != NO_CODE)
         starts, sizes = starts[kept], sizes[kept]
+        widths = _widths(sizes)
+        by_width = np.argsort(widths, kind="stable")  # groups of one width lie side by side
+        starts, sizes, widths = starts[by_width], sizes[by_width], widths[by_width]
         self.count = int(starts.size)
         self.group_of: I64 = np.full(codes.size, self.count, np.int64)
         numbers = np.repeat(np.arange(self.count), sizes)
         inside = np.arange(numbers.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         self.group_of[order[np.repeat(starts, sizes) + inside]] = numbers
-        self._many = list(_layouts(order, starts, sizes, codes.size))
+        self._many = list(_layouts(order, starts, sizes, widths))
 
     def middle(self, values: F32) -> Middle:
         """Median and spread of each group.
 
         Args:
-            values: float32, shape (N,), any unit; what is not finite is no member of any middle.
+            values: float32, shape (N,), any unit; NaN and infinity are no members of any middle.
         """
         found = Middle(
             np.full(self.count + 1, np.nan, np.float32),
             np.full(self.count + 1, np.nan, np.float32),
             np.zeros(self.count + 1, np.int64),
         )
-        padded = np.full(values.size + 1, _NONE, np.float32)
-        np.copyto(padded[:-1], values, where=np.isfinite(values), casting="same_kind")
+        padded = np.empty(values.size + 1, np.float32)
+        np.fmin(values, _NONE, out=padded[:-1])
+        padded[-1] = _NONE
         with np.errstate(invalid="ignore"):
             for rows in self._many:
                 self._note(rows, padded.take(rows.members, mode="clip"), found)
+        np.multiply(found.spread, np.float32(MAD_TO_SIGMA), out=found.spread)
+        few = found.count < self.fewest
+        found.median[few] = found.spread[few] = np.nan
         return found
 
     def per_entity(self, of_group: F32) -> F32:
         """A number of each entity's group, shape (N,); NaN for entities without one."""
-        spread: F32 = of_group[self.group_of]
+        spread: F32 = of_group.take(self.group_of)
         return spread
 
     def share(self, marked: Bool, among: Bool) -> F32:
@@ -141,17 +165,18 @@ class Grouping:
     def _note(self, rows: _Rows, block: F32, found: Middle) -> None:
         """Write the middles of some groups; `block` has a group a row, or a column if narrow."""
         axis = 0 if rows.narrow else 1
-        count = np.count_nonzero(block != _NONE, axis=axis)
-        _order(block, narrow=rows.narrow)
-        median = _middles(block, count, axis)
+        count = np.add.reduce(block != _NONE, axis=axis, dtype=np.int64)
+        lower, upper = rows.middles_at(count)
+        block = _ordered(block, narrow=rows.narrow)
+        flat = block.ravel()
+        median = _HALF * (flat.take(lower) + flat.take(upper))
         block -= median if rows.narrow else median[:, None]
         np.abs(block, out=block)
-        block[np.isnan(block)] = _NONE  # of groups without a number
-        _order(block, narrow=rows.narrow)
-        enough = count >= self.fewest
-        groups = rows.groups[enough]
-        found.median[groups] = median[enough]
-        found.spread[groups] = np.float32(MAD_TO_SIGMA) * _middles(block, count, axis)[enough]
+        if not count.all():
+            block[np.isnan(block)] = _NONE  # of groups without a number
+        flat = _ordered(block, narrow=rows.narrow).ravel()
+        found.median[rows.groups] = median
+        found.spread[rows.groups] = _HALF * (flat.take(lower) + flat.take(upper))
         found.count[rows.groups] = count
 
 
@@ -162,46 +187,44 @@ def _compact(codes: I64) -> AnyArray:
     return codes
 
 
-def _layouts(order: I64, starts: I64, sizes: I64, entities: int) -> Iterator[_Rows]:
-    """One matrix for the groups of each length, rounded up to half steps of powers of two."""
-    widths = np.minimum(_rounded_up(sizes), LARGEST)
+def _widths(sizes: I64) -> I64:
+    """Length of the row of a group of each size: a power of two, of 8 to LARGEST.
+
+    A matrix costs a few calls, however small it is: small ones join the next wider one.
+    """
+    doublings = np.ceil(np.log2(np.maximum(sizes, _NARROW))).astype(np.int64)
+    widths = np.minimum(np.left_shift(1, doublings), LARGEST)
+    width = 2 * _NARROW
+    while width < LARGEST:
+        alike = widths == width
+        if np.count_nonzero(alike) * width <= _SMALL and (widths > width).any():
+            widths[alike] = 2 * width
+        width *= 2
+    return widths
+
+
+def _layouts(order: I64, starts: I64, sizes: I64, widths: I64) -> Iterator[_Rows]:
+    """One matrix for the groups of each width, which lie side by side."""
     for width in sorted(set(widths.tolist())):  # np.unique takes a millisecond for this
-        groups = np.flatnonzero(widths == width)
-        size, places = sizes[groups][:, None], np.arange(width)
+        first, last = np.searchsorted(widths, [width, width + 1]).tolist()
+        size, places = sizes[first:last, None], np.arange(width)
         stride = np.maximum(size, width)  # evenly over a group that is longer than its row
         inside = np.where(size > width, places * stride // width, places)
-        members = order[np.minimum(starts[groups][:, None] + inside, entities - 1)]
-        members[inside >= size] = entities
+        members = order[np.minimum(starts[first:last, None] + inside, order.size - 1)]
+        members[inside >= size] = order.size
         narrow = width == _NARROW
-        yield _Rows(groups, members.T.copy() if narrow else members, narrow)
+        at = np.arange(last - first) * (1 if narrow else width)
+        yield _Rows(slice(first, last), members.T.copy() if narrow else members, narrow, at)
 
 
-def _rounded_up(sizes: I64) -> I64:
-    """The next of 8, 12, 16, 24, ...: a row is at most half as long again as its group."""
-    steps = np.array([[2**n, 3 * 2 ** (n - 1)] for n in range(3, 40)], np.int64).ravel()
-    rounded: I64 = steps[np.searchsorted(steps, sizes)]
-    return rounded
-
-
-def _order(block: F32, *, narrow: bool) -> None:
+def _ordered(block: F32, *, narrow: bool) -> F32:
+    """Each row sorted, of narrow ones each column; `block` may be written over."""
     if not narrow:
         block.sort(axis=1)
-        return
+        return block
+    lines, spare = list(block), np.empty_like(block[0])
     for low, high in _NETWORK:
-        larger = np.maximum(block[low], block[high])
-        np.minimum(block[low], block[high], out=block[low])
-        block[high] = larger
-
-
-def _middles(ordered: F32, count: I64, axis: int) -> F32:
-    """Median of the first `count` numbers along an axis; NaN where there are none."""
-    last = ordered.shape[axis] - 1
-    lower, upper = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, last)
-    along = np.arange(count.size)
-    if axis == 0:
-        low, high = ordered[lower, along], ordered[upper, along]
-    else:
-        flat = ordered.ravel()
-        low, high = flat.take(along * (last + 1) + lower), flat.take(along * (last + 1) + upper)
-    middles: F32 = np.float32(0.5) * (low + high)
-    return middles
+        np.minimum(lines[low], lines[high], out=spare)
+        np.maximum(lines[low], lines[high], out=lines[high])
+        lines[low], spare = spare, lines[low]
+    return np.array(lines)
