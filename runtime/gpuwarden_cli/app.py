@@ -20,6 +20,7 @@ from gpuwarden_cli.commands import (
     incidents,
     inject,
     inventory,
+    jobs,
     kernel_log,
     keys,
     learning,
@@ -74,7 +75,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, enrolment):
         part.register(app)
-    for part in (inject, inventory, backup, learning, backtest, kernel_log, config):
+    for part in (inject, inventory, jobs, backup, learning, backtest, kernel_log, config):
         part.register(app)
     for part in (notify, silences, thresholds):
         part.register(app)

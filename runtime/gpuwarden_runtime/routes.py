@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from gpuwarden_runtime import calls, moves, told_calls
+from gpuwarden_runtime import calls, job_calls, moves, told_calls
 from gpuwarden_runtime.call import Call
 from gpuwarden_runtime.moves import MoveStream, Told
 from gpuwarden_runtime.records import Page
@@ -118,6 +118,8 @@ class Routes:
     gpu = Route(calls.gpu)
     why_gpu = Route(calls.why_gpu)
     why_node = Route(calls.why_node)
+    why_job = Route(job_calls.why_job)
+    end_job = Route(job_calls.end_job)
     fleet = Route(calls.fleet)
     policy = Route(calls.policy)
     repair_gpu = Route(calls.repair_gpu)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuwarden_wire.events import GpuJob, JobKind
-from tests.builders.feed import get, quick_settings
-from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
+from gpuwarden_cli.app import run as run_command
+from gpuwarden_wire.events import EventKind, GpuJob, JobKind
+from tests.builders.feed import get, quick_settings, xid_event
+from tests.builders.server import (
+    Feeder,
+    Running,
+    make_event,
+    make_gpu,
+    running_server,
+    wait_until,
+)
 from tests.builders.stores import StoreKind, query
 
 BOTH_STORES = True
@@ -38,6 +47,29 @@ def feeders(server: Running) -> Iterator[dict[str, Feeder]]:
     yield made
     for feeder in made.values():
         feeder.close()
+
+
+@dataclass
+class Cli:
+    """The command, told where the server is; answers with its exit code and all that it printed."""
+
+    server: Running
+    key_file: Path
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *words: str) -> tuple[int, str]:
+        flags = ["--url", self.server.url, "--key-file", str(self.key_file)]
+        self.capsys.readouterr()  # the server logs to the same place
+        code = run_command([*flags, *words])
+        told = self.capsys.readouterr()
+        return int(code), told.out + told.err
+
+
+@pytest.fixture
+def cli(server: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    key_file = tmp_path / "key"
+    key_file.write_text(server.mint("operator"))
+    return Cli(server, key_file, capsys)
 
 
 def run(feeder: Feeder, job: str = "", gpus: int = 2) -> None:
@@ -145,3 +177,71 @@ def test_where_a_job_ran_is_kept_with_its_time(folder: Path, feeders: dict[str, 
     assert began - 5 < rows[0][0] <= rows[0][1] <= rows[1][0]
     assert rows[1][1] is None
     assert GPUS["n1"][1].gpu_uuid in str(rows[0][2])
+
+
+def why(server: Running, job: str) -> dict[str, Any]:
+    found = get(server, f"/v1/jobs/{job}/why")
+    assert isinstance(found, dict)
+    assert "\n" not in found["line"]
+    return found
+
+
+def test_why_a_job_ended_in_one_line_while_it_runs_and_after(
+    server: Running, feeders: dict[str, Feeder], cli: Cli
+) -> None:
+    for feeder in feeders.values():
+        run(feeder, "400")
+    running = why(server, "400")
+    assert (running["cause"], running["running"], running["nodes"], running["gpus"]) == (
+        *("none", True),
+        *(2, 4),
+    )
+    lost = GPUS["n1"][1]
+    feeders["n1"].events(xid_event(79, lost.pci_bus_id))
+    wait_until(lambda: why(server, "400")["cause"] == "hardware", "the fault is seen")
+    for feeder in feeders.values():
+        run(feeder)
+    end_job(server, job="slurm:400", state="FAILED", exit_code=1)
+    run(feeders["n1"], "401")
+    told = why(server, "slurm:400")
+    assert (told["cause"], told["running"], told["node_id"], told["entity"]) == (
+        *("hardware", False),
+        *("n1", lost.gpu_uuid),
+    )
+    assert told["line"].startswith("slurm:400 FAILED (exit code 1): hardware: n1 GPU 1 GPU-")
+    assert "XID 79" in told["line"] and told["incident_id"] in told["line"]
+
+    code, out = cli("why", "slurm:400")
+    assert (code, out.strip()) == (0, told["line"])
+    assert cli("why", "slurm:400", "--exit-code")[0] == 1
+    assert told["incident_id"] in cli("why", "400", "--all")[1]
+    assert '"cause": "hardware"' in cli("why", "400", "--json")[1]
+
+
+def test_a_job_that_failed_where_nothing_is_wrong_is_its_programs_unless_something_is_unseen(
+    server: Running, feeders: dict[str, Feeder], cli: Cli
+) -> None:
+    run(feeders["n2"], "500")
+    code, out = cli("job", "end", "slurm:500", "--state", "FAILED", "--exit-code", "2")
+    assert (code, out) == (0, "slurm:500 ended FAILED\n")
+    assert "already" in cli("job", "end", "500", "--state", "FAILED", "--exit-code", "2")[1]
+    told = why(server, "500")
+    assert told["line"] == (
+        "slurm:500 FAILED (exit code 2): application: nothing was found wrong on its 1 node and "
+        "2 GPUs; see the job's own log"
+    )
+    reason = {"source": "kernel_log", "reason": "permission_denied"}
+    trouble = make_event(kind=EventKind.COLLECTOR_TROUBLE, attributes=reason)
+    feeders["n2"].events(trouble)
+    wait_until(lambda: why(server, "500")["cause"] == "unknown", "the trouble is noted")
+    assert why(server, "500")["line"].endswith("unknown: n2: kernel_log: permission_denied")
+
+
+def test_an_unknown_job_is_said_to_be(server: Running, cli: Cli) -> None:
+    answer = server.admin.get("/v1/jobs/slurm:7777/why")
+    assert answer.status_code == 404
+    assert "no job 'slurm:7777' is known" in answer.json()["detail"]
+    code, out = cli("why", "7777")
+    assert code == 4
+    assert "no node and no job '7777' is known" in out
+    assert cli("job", "end", "7777", "--state", "FAILED")[0] == 4

@@ -7,18 +7,28 @@ from typing import Annotated
 
 import typer
 
+from gpuwarden_cli.commands.jobs import is_job, print_job
 from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_cli.output import age, print_json, print_table
 from gpuwarden_cli.session import open_client
 from gpuwarden_cli.why_page import print_why
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.errors import Refused
+from gpuwarden_runtime.job_records import JobWhy
 from gpuwarden_runtime.records import EntryRecord, NodeRecord, Trouble, Why
 from gpuwarden_wire.acknowledgement import Usable
 
 Entity = Annotated[
     str, typer.Argument(help="GPU-UUID, NODE:INDEX (a GPU by its index), or a node's name.")
 ]
+Subject = Annotated[
+    str,
+    typer.Argument(
+        help="GPU-UUID, NODE:INDEX (a GPU by its index), a node's name, or a job: slurm:ID, "
+        "kubernetes:POD-UID, torchrun:ID, or its id."
+    ),
+]
+_NOT_THE_PROGRAM = frozenset({"hardware", "storage", "network", "place"})
 _OUT_ITSELF = frozenset({"excluded", "draining", "in_repair"})
 """States in which the node's GPUs are out for its own sake."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -98,15 +108,29 @@ def rename(
 
 def why(
     context: typer.Context,
-    entity: Entity,
+    entity: Subject,
     as_json: AsJson = False,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 where it may not be used.")
+        bool,
+        typer.Option(
+            "--exit-code", help="Exit with 1 where it may not be used, or it was not the program."
+        ),
+    ] = False,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Of a job: with the evidence, not in one line.")
     ] = False,
 ) -> None:
-    """Explain a verdict: evidence, decisions, the score's contributions, what the gate misses."""
+    """Explain a verdict with its evidence; or, in one line, whether a job's end was its code's."""
     with open_client(context) as client:
-        answer = _find(client, entity)
+        answer = client.why_job(entity) if is_job(entity) else _find(client, entity)
+    if isinstance(answer, JobWhy):
+        if as_json:
+            print_json(answer)
+        else:
+            print_job(answer, whole=whole)
+        if exit_code and answer.cause in _NOT_THE_PROGRAM:
+            raise typer.Exit(ExitCode.NEGATIVE)
+        return
     if as_json:
         print_json(answer)
     else:
@@ -148,7 +172,7 @@ def gpu_of(client: Client, entity: str) -> str:
     )
 
 
-def _find(client: Client, entity: str) -> Why:
+def _find(client: Client, entity: str) -> Why | JobWhy:
     if _is_gpu(entity):
         return client.why_gpu(gpu_of(client, entity))
     try:
@@ -156,10 +180,16 @@ def _find(client: Client, entity: str) -> Why:
     except Refused as error:
         if error.problem.status != 404:
             raise
+    try:
+        return client.why_job(entity)
+    except Refused as error:
+        if error.problem.status != 404:
+            raise
         raise CommandError(
             ExitCode.REFUSED,
-            f"no node {entity!r} is known",
-            "`gpuwarden nodes` lists them; name a GPU by its UUID or as NODE:INDEX",
+            f"no node and no job {entity!r} is known",
+            "`gpuwarden nodes` lists the nodes; name a GPU by its UUID or as NODE:INDEX, a job as "
+            "slurm:ID",
         ) from error
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from gpuwarden_server.api.events import events_router
 from gpuwarden_server.api.fleet import fleet_router
 from gpuwarden_server.api.history import history_router
+from gpuwarden_server.api.jobs import jobs_router
 from gpuwarden_server.api.nodes import nodes_router
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.api.thresholds import thresholds_router
@@ -21,6 +22,7 @@ def api_routers(sources: ReadSources) -> Iterable[APIRouter]:
     yield verdicts_router(sources)
     yield nodes_router(sources)
     yield why_router(sources)
+    yield jobs_router(sources)
     yield events_router(sources)
     yield fleet_router(sources)
     yield history_router(sources)

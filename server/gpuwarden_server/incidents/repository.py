@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +52,7 @@ class IncidentFilter:
     fault_class: FaultClass | None = None
 
 
+_NODES_A_QUERY = 500
 _PARTS = ("nic", "disk", "mount")  # of a node; a GPU stands for itself
 
 
@@ -137,6 +138,26 @@ def read_of_entity(connection: Connection, ref: EntityRef, limit: int) -> list[I
     match = or_(own, parts) if ref.kind.value == "node" else own
     statement = _bodies().where(match).order_by(incidents.c.opened_at.desc()).limit(limit)
     return _read(connection, statement)
+
+
+def read_between(
+    connection: Connection, node_ids: Collection[str], begin: float, end: float
+) -> list[Incident]:
+    """Incidents of nodes, of what sits in them, and of all places, that lived in a time.
+
+    Args:
+        connection: Reading connection.
+        node_ids: The nodes.
+        begin: Epoch seconds.
+        end: Epoch seconds.
+    """
+    c, found = incidents.c, list[Incident]()
+    lived = and_(c.opened_at <= end, or_(c.resolved_at.is_(None), c.resolved_at >= begin))
+    wanted = ["", *sorted(node_ids)]  # a place sits in no node
+    for first in range(0, len(wanted), _NODES_A_QUERY):
+        names = wanted[first : first + _NODES_A_QUERY]
+        found += _read(connection, _bodies().where(lived, c.node_id.in_(names)))
+    return found
 
 
 def read_page(
