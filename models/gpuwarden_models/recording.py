@@ -33,7 +33,7 @@ from gpuwarden_wire.metrics import EntityKind
 
 __all__ = ["History", "Recording", "RecordingError", "Tables"]
 
-_NUMBERS_AT_ONCE = 4_000_000
+_NUMBERS_AT_ONCE = 2_000_000
 _MOST_FRAMES = 4096
 _FIRST_LOOK_S = 1800.0
 
@@ -230,17 +230,19 @@ class _Teller:
         slots |= {(row.node, row.pci_bus_id): row.gpu_uuid for row in tables.fleet}
         slots = {place: uuid for place, uuid in slots.items() if place[1]}
         self._names = layout.nodes
+        self._before = history.start - history.interval_s
         self._lines = read_events(tables.kernel, slots, history.start, history.end)
         self._waiting = next(self._lines, None)
 
     def frame(self, moment: Moment) -> Frame:
         """A moment with its events."""
-        told = self._nodes.events(moment.at, moment.tables)
-        for line in self._due(moment.at):
-            told.append(line)
-            if self._xids is not None:
-                self._xids.note(line)
+        lines = list(self._due(moment.at))
+        first = min((line.event.observed_at for line in lines), default=moment.at)
+        told_at = min(max(first, self._before), moment.at)
+        self._before = moment.at
+        told = [*self._nodes.events(moment.at, moment.tables, told_at), *lines]
         if self._xids is not None:
+            self._xids.note(lines)
             gpus = next(table for table in moment.tables if table.kind is EntityKind.GPU)
             told += self._xids.events(moment.at, moment.xids, gpus.reported)
         boots = self._nodes.boot_ids

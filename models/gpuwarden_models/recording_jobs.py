@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop
-from types import MappingProxyType
 
 from gpuwarden_models.recording_tables import JobRow
 
@@ -38,12 +37,3 @@ class JobTimeline:
     def on(self, node: str) -> tuple[JobRow, ...]:
         """Jobs on a node now, those that began first first."""
         return tuple(self._running.get(node, {}).values())
-
-    def of_gpus(self, gpus: Mapping[str, str]) -> Mapping[str, str]:
-        """The job of each GPU now, as "slurm:ID"; a job holds all GPUs of its nodes.
-
-        Args:
-            gpus: Node by gpu_uuid.
-        """
-        found = {uuid: jobs[0].key for uuid, node in gpus.items() if (jobs := self.on(node))}
-        return MappingProxyType(found)

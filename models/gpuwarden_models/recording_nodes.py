@@ -37,6 +37,7 @@ class RecordedNodes:
         self._same_boot_s = max(_SAME_BOOT_S, interval_s)
         self._fleet = {(row.node, row.gpu_uuid): row for row in fleet}
         self._expected = expected_gpus(fleet)
+        self._place = {node: number for number, node in enumerate(layout.nodes)}
         self._labels = {row.node: place_labels(row) for row in fleet}
         self._seen = {
             kind: np.zeros(len(item.keys), dtype=np.bool_) for kind, item in layout.kinds.items()
@@ -52,9 +53,16 @@ class RecordedNodes:
         """Present boot of each node, "" where nothing tells of one."""
         return tuple(self._boot_ids)
 
-    def events(self, at: float, tables: Sequence[FrameTable]) -> list[NodeEvent]:
-        """What is new at a moment: boots first, since what comes after is of them."""
-        found = self._boots(at, tables)
+    def events(self, at: float, tables: Sequence[FrameTable], told_at: float) -> list[NodeEvent]:
+        """What is new at a moment: boots first, since what comes after is of them.
+
+        Args:
+            at: Epoch seconds of the readings.
+            tables: The readings.
+            told_at: When it is said, at most `at`: before whatever else happened since the moment
+                before.
+        """
+        found = self._boots(at, tables, told_at)
         heard: set[int] = set()
         for table in tables:
             heard |= set(table.node_of[table.reported].tolist())
@@ -66,9 +74,9 @@ class RecordedNodes:
         names = self._layout.nodes
         due = sorted(names[node] for node in heard if names[node] in self._pending)
         self._pending -= set(due)
-        return [*found, *(self._inventory(node, at) for node in due)]
+        return [*found, *(self._inventory(node, told_at) for node in due)]
 
-    def _boots(self, at: float, tables: Sequence[FrameTable]) -> list[NodeEvent]:
+    def _boots(self, at: float, tables: Sequence[FrameTable], told_at: float) -> list[NodeEvent]:
         table = next((one for one in tables if one.kind is EntityKind.NODE), None)
         if table is None or "node_uptime_seconds" not in table.schema.names:
             return []
@@ -76,7 +84,7 @@ class RecordedNodes:
         other = ~(np.abs(booted - self._booted[table.node_of]) <= self._same_boot_s)
         fresh = np.flatnonzero(other & ~np.isnan(booted))
         self._booted[table.node_of[fresh]] = booted[fresh]
-        return [self._boot(int(table.node_of[row]), float(booted[row]), at) for row in fresh]
+        return [self._boot(int(table.node_of[row]), float(booted[row]), told_at) for row in fresh]
 
     def _boot(self, node: int, booted_at: float, at: float) -> NodeEvent:
         name = self._layout.nodes[node]
@@ -141,13 +149,13 @@ class RecordedNodes:
             inventory=inventory,
             attributes={"told_by": TOLD_BY},
         )
-        return NodeEvent(node, self._boot_ids[self._layout.nodes.index(node)], event)
+        return NodeEvent(node, self._boot_ids[self._place[node]], event)
 
     def _keys(self, kind: EntityKind, node: str) -> tuple[str, ...]:
         layout = self._layout.kinds.get(kind)
         if layout is None:
             return ()
-        place = self._layout.nodes.index(node)
+        place = self._place[node]
         rows = range(*np.searchsorted(layout.node_of, (place, place + 1)).tolist())
         return tuple(layout.wire_keys[row] for row in rows if self._seen[kind][row])
 

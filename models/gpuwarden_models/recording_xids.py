@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +40,12 @@ class RecordedXids:
         self._told: dict[tuple[str, int], float] = {}
         self._number = 0
 
-    def note(self, event: NodeEvent) -> None:
-        """The kernel log told of an XID."""
-        told = event.event
-        if told.xid is not None and told.entity_kind is EntityKind.GPU:
-            self._told[(told.entity, told.xid)] = told.observed_at
+    def note(self, lines: Iterable[NodeEvent]) -> None:
+        """What the kernel log told: XIDs among it need not be told again."""
+        for line in lines:
+            told = line.event
+            if told.xid is not None and told.entity_kind is EntityKind.GPU:
+                self._told[(told.entity, told.xid)] = told.observed_at
 
     def events(
         self, at: float, xids: Mapping[int, Floats], reported: NDArray[np.bool_]

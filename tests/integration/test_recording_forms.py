@@ -7,19 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from gpuwarden_models.backtest.flags import Flag
+from gpuwarden_models.backtest.running import backtest
 from gpuwarden_models.names import KEY_COLUMNS
-from gpuwarden_models.recording import Recording, RecordingError, read_tables
+from gpuwarden_models.recording import History, Recording, RecordingError, read_tables
 from gpuwarden_models.recording_prometheus import read_prometheus, tables_beside
 from gpuwarden_models.simulator.metrics_writers import Form
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
+from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_verdict.policy.parse import parse_policy
 from tests.builders.recordings import (
     PROMETHEUS,
     PROMTOOL,
     assert_same_frames,
     prometheus_with,
 )
-from tests.builders.simulated import record
+from tests.builders.simulated import record, shipped_model
 
 pytestmark = pytest.mark.serial
 ALL_KINDS = tuple(KEY_COLUMNS)
@@ -67,6 +71,19 @@ def test_a_prometheus_with_that_history_gives_the_same_frames(
     asked = read_prometheus(prometheus, wide.start, wide.end, tables)
     assert asked.interval_s == wide.interval_s, "the usual time between scrapes"
     assert_same_frames(list(wide.frames()), list(asked.frames()))
+
+
+def test_a_backtest_flags_the_same_three_times(folder: Path, prometheus: str) -> None:
+    wide = Recording(folder / Form.PARQUET, ALL_KINDS)
+    tables = read_tables(folder / Form.PARQUET)
+
+    def flags(history: History) -> tuple[Flag, ...]:
+        return tuple(backtest(history, "played", parse_policy(""), shipped_model()).flags)
+
+    first = flags(wide)
+    assert {flag.fault_class for flag in first if flag.first_excluded_at} == {FaultClass.BUS}
+    assert flags(Recording(folder / Form.OPENMETRICS, ALL_KINDS)) == first
+    assert flags(read_prometheus(prometheus, wide.start, wide.end, tables)) == first
 
 
 def test_a_prometheus_is_read_in_the_stretch_that_was_asked_for(

@@ -356,7 +356,7 @@ def test_boots_inventories_and_jobs_are_told_as_an_agent_tells_them(tmp_path: Pa
     recording = Recording(tmp_path, ALL_KINDS)
     assert recording.gpus_expected == {"n1": 2}
     assert recording.places["n1"].mounts == ("/ckpt", "/home")
-    assert recording.jobs[0].key == "slurm:4711" and recording.jobs[0].state == "CANCELLED"
+    assert recording.jobs[0].nodes == ("n1", "n2") and recording.jobs[0].state == "CANCELLED"
     events = events_of(tmp_path)
     booted_at = [e.attributes["booted_at"] for e in events if e.kind is EventKind.NODE_BOOT]
     assert booted_at == [1_772_000_000, 1_772_323_400]

@@ -55,13 +55,13 @@ DENSE: Mapping[FaultName, FaultRate] = MappingProxyType(
 # By place or node of its kind; far denser than in life too.
 COMMON: Mapping[FaultName, FaultRate] = MappingProxyType(
     {
-        FaultName.LEAF_REBOOT: FaultRate(0.3, (1.0, 1.0), (180.0, 420.0)),
-        FaultName.MOUNT_STALL: FaultRate(1.0, (30.0, 120.0), (300.0, 1800.0)),
-        FaultName.FACILITY_OUTAGE: FaultRate(0.1, (1.0, 1.0), (600.0, 2 * _HOUR)),
-        FaultName.PLANNED_REBOOT: FaultRate(0.1, (60.0, 900.0), (1800.0, _HOUR)),
-        FaultName.DRIVER_UPGRADE: FaultRate(0.15, (60.0, 900.0), (1200.0, 1800.0)),
-        FaultName.CRASH_STORM: FaultRate(0.1, (5.0, 5.0), (60.0, 60.1)),
-        FaultName.CHECKPOINT_BURST: FaultRate(4.0, (1.0, 1.0), (60.0, 180.0)),
+        FaultName.LEAF_REBOOT: FaultRate(1.0, (1.0, 1.0), (180.0, 420.0)),
+        FaultName.MOUNT_STALL: FaultRate(4.0, (30.0, 120.0), (300.0, 1800.0)),
+        FaultName.FACILITY_OUTAGE: FaultRate(0.5, (1.0, 1.0), (600.0, 2 * _HOUR)),
+        FaultName.PLANNED_REBOOT: FaultRate(0.5, (60.0, 900.0), (1800.0, _HOUR)),
+        FaultName.DRIVER_UPGRADE: FaultRate(0.5, (60.0, 900.0), (1200.0, 1800.0)),
+        FaultName.CRASH_STORM: FaultRate(0.3, (5.0, 5.0), (60.0, 60.1)),
+        FaultName.CHECKPOINT_BURST: FaultRate(8.0, (1.0, 1.0), (60.0, 180.0)),
         FaultName.SOFTWARE_POWER_CAP: FaultRate(0.5, (1.0, 1.0), (_HOUR, 6 * _HOUR)),
     }
 )
