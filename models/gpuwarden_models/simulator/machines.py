@@ -11,7 +11,7 @@ from gpuwarden_models.simulator.columns import Columns
 from gpuwarden_models.simulator.effects import Effects
 from gpuwarden_models.simulator.jobs import Load
 from gpuwarden_models.simulator.measured import simulated_schema
-from gpuwarden_models.simulator.topology import DISKS, Topology
+from gpuwarden_models.simulator.topology import DISKS, EXPORTS, Topology
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import Schema
 
@@ -21,6 +21,8 @@ Flags: TypeAlias = NDArray[np.bool_]
 # InfiniBand states as sysfs numbers them: 4 ACTIVE, 1 DOWN; physical 5 LinkUp, 3 Disabled.
 _ACTIVE, _DOWN, _LINK_UP, _DISABLED = 4.0, 1.0, 5.0, 3.0
 _NDR_BYTES_PER_SECOND = 50e9  # 400 Gb/s, NVIDIA ConnectX-7
+
+_MEMORY_BYTES = 2.0**41
 
 NODE_SCHEMA: Schema = simulated_schema(EntityKind.NODE)
 NIC_SCHEMA: Schema = simulated_schema(EntityKind.NIC)
@@ -47,12 +49,24 @@ class Machines:
         self.node["node_uptime_seconds"][:] = rng.uniform(86_400.0, 40 * 86_400.0, nodes)
         self.node["node_gpus_expected"][:] = topology.gpus_per_node
         self.nic["nic_rate_bytes_per_second"][:] = _NDR_BYTES_PER_SECOND
+        self._set_constants()
+
+    def _set_constants(self) -> None:
+        """What a sound machine shows all the time: 0 would be a fault of its own."""
+        self.node["node_clock_synchronised"][:] = 1.0
+        self.node["node_clock_error_seconds"][:] = 1e-4
+        self.node["node_memory_total_bytes"][:] = _MEMORY_BYTES
+        self.node["node_nfs_mounts"][:] = len(EXPORTS)
         self.disk["disk_available_spare_ratio"][:] = 1.0
+        self.disk["disk_endurance_used_ratio"][:] = 0.03
+        self.disk["disk_temperature_celsius"][:] = 41.0
 
     def step(self, load: Load, lost: Flags, effects: Effects, dt: float) -> None:
         """Advance all machines by `dt` seconds."""
         self._step_nodes(load.busy, load.writing, lost, dt)
         self.node["node_nvml_call_age_seconds"][:] = effects.driver_away_s
+        used = load.gpu_watts.reshape(load.writing.size, -1) > 0
+        self.node["node_gpu_processes"][:] = used.sum(axis=1)
         self._step_nics(load.gpu, effects.ports_down, dt)
         self._step_disks(load.writing, dt)
 
@@ -78,7 +92,7 @@ class Machines:
         node["node_gpus_on_pci"][:] = visible
         node["node_uptime_seconds"] += dt
         node["node_load1"][:] = 2.0 + 60.0 * busy + rng.normal(0.0, 1.5, count).clip(-2.0, None)
-        node["node_memory_available_bytes"][:] = 2.0**40 * (1.9 - 0.6 * busy)
+        node["node_memory_available_bytes"][:] = _MEMORY_BYTES * (0.95 - 0.3 * busy)
         node["node_processes_running"][:] = rng.poisson(1.0 + 40.0 * busy)
         node["node_processes_blocked"][:] = rng.poisson(0.1 + 6.0 * writing)
         node["node_interrupts_total"] += rng.poisson((8e3 + 1.6e5 * busy) * dt)
