@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpuwarden_kernel_log.pci import canonical_pci
 from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_wire.events import JobKind
 
 
 class RecordingError(Exception):
@@ -77,6 +78,11 @@ class JobRow:
     end: float
     state: str
     exit_code: str
+
+    @property
+    def key(self) -> str:
+        """As sweeps name it, "slurm:ID": the states of jobs.csv are Slurm's words."""
+        return f"{JobKind.SLURM}:{self.job_id}"
 
 
 @dataclass(frozen=True, slots=True)
