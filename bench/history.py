@@ -36,11 +36,11 @@ from gpuwarden_server.history.repository import Segment, save_segments
 from gpuwarden_server.history.sealing import Sealer, readings_of
 from gpuwarden_server.store.database import connect_store
 from gpuwarden_server.store.versions import prepare_store
-from gpuwarden_verdict.engine.telemetry import PlannedTable
 from gpuwarden_verdict.segments import Block, encode_segment
 from gpuwarden_verdict.segments.blocks import NARROW, WIDE, merged
 from gpuwarden_verdict.segments.codec import FAST
 from gpuwarden_verdict.segments.rollup import roll_up_further
+from gpuwarden_verdict.windows import JoinedTables, join_as, layout_of
 from gpuwarden_wire.batches import Table
 from gpuwarden_wire.schema import Schema
 
@@ -223,20 +223,20 @@ def seal(fleet: Fleet) -> tuple[float, float, int, dict[int, list[Block]]]:
     batches = batches_of(fleet)
     buffer = OpenMinutes(time.monotonic, HistoryMeters(CollectorRegistry()))
     began = time.process_time()
-    for node_id, tables in batches:
-        buffer.note(node_id, tables)
+    for node_id, batch in batches:
+        buffer.note(node_id, batch)
     noted = time.process_time()
     sealer, written = Sealer(), 0
     minutes: dict[int, list[Block]] = {}
     held = {node_id: buffer.of_node(node_id) for node_id in fleet}
     sealed = 0.0
-    for minute in sorted({int(t.observed_at // MINUTE_S) for _, one in batches for t in one}):
+    for minute in sorted({int(one.times[0] // MINUTE_S) for _, one in batches}):
         due = {
-            node_id: [one for one in tables if one[1].observed_at // MINUTE_S == minute]
-            for node_id, tables in held.items()
+            node_id: [one for one in own if one.times[0] // MINUTE_S == minute]
+            for node_id, own in held.items()
         }
         begun = time.process_time()
-        readings = [block for node, tables in due.items() for block in readings_of(node, tables)]
+        readings = [block for node, own in due.items() for block in readings_of(node, own)]
         minutes[minute] = sealer.roll_up(readings)
         sealer.remember(minutes[minute])
         written += len(encode_segment(minutes[minute], FAST))
@@ -244,7 +244,7 @@ def seal(fleet: Fleet) -> tuple[float, float, int, dict[int, list[Block]]]:
     return noted - began, sealed, written, minutes
 
 
-def batches_of(fleet: Fleet) -> list[tuple[str, list[PlannedTable]]]:
+def batches_of(fleet: Fleet) -> list[tuple[str, JoinedTables]]:
     """The fleet's readings as ingest hands them down."""
     batches = []
     book: dict[str, Schema] = {}  # one object for all nodes, as in the server
@@ -252,22 +252,20 @@ def batches_of(fleet: Fleet) -> list[tuple[str, list[PlannedTable]]]:
         own = [Schema(block.kind, block.columns) for block in blocks]
         hashes = [schema.hash for schema in own]
         schemas = [book.setdefault(name, one) for name, one in zip(hashes, own, strict=True)]
+        names = [tuple(row.entity for row in block.rows) for block in blocks]
+        layout = layout_of(schemas, hashes, names)
         for place, at in enumerate(blocks[0].times.tolist()):
             tables = [
                 Table(
                     schema=hashes[number],
                     observed_at=at,
-                    entities=tuple(row.entity for row in block.rows),
+                    entities=names[number],
                     f32=block.planes[NARROW][place].astype("<f4").tobytes(),
                     f64=block.planes[WIDE][place].astype("<f8").tobytes(),
                 )
                 for number, block in enumerate(blocks)
             ]
-            planned = [
-                PlannedTable(schema, table, at)
-                for schema, table in zip(schemas, tables, strict=True)
-            ]
-            batches.append((node_id, planned))
+            batches.append((node_id, join_as(layout, tables, (at,) * len(tables))))
     return batches
 
 

@@ -8,7 +8,7 @@ comes for a sealed minute is counted and left out of roll-ups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -16,7 +16,14 @@ import msgspec
 
 from gpuwarden_server.history.domain import MINUTE_S, PACKS, pack_of
 from gpuwarden_server.history.meters import HistoryMeters
-from gpuwarden_verdict.engine.telemetry import PlannedTable
+from gpuwarden_verdict.windows import (
+    JoinedTables,
+    Missing,
+    TableLayout,
+    join_as,
+    join_tables,
+    layout_of,
+)
 from gpuwarden_wire.batches import Table
 from gpuwarden_wire.schema import Schema
 
@@ -27,9 +34,9 @@ SILENT_S = 75.0
 MOST_BYTES = 448 << 20
 """Beyond this, all but a node's newest minute is sealed at once; beyond twice, readings drop."""
 KEPT_SEALED = 64
-_TABLE_BYTES = 600  # what a table weighs beside its numbers
+_BATCH_BYTES = 500  # what a batch weighs beside its numbers
 
-Noted = tuple[Schema, Table]
+_Name = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +45,13 @@ class Taken:
 
     node_id: str
     minute: int
-    tables: tuple[Noted, ...]
+    batches: tuple[JoinedTables, ...]
 
 
 @dataclass(slots=True)
 class _Minute:
     heard_at: float
-    tables: list[Noted] = field(default_factory=list)
+    batches: list[JoinedTables] = field(default_factory=list)
     size: int = 0
 
 
@@ -52,7 +59,7 @@ class _Minute:
 class _Node:
     newest: int = 0
     minutes: dict[int, _Minute] = field(default_factory=dict)
-    latest: dict[str, Table] = field(default_factory=dict)
+    missing: Missing = ()
     sealed: dict[int, None] = field(default_factory=dict)
 
 
@@ -80,55 +87,39 @@ class OpenMinutes:
         self._renamed: dict[str, str] = {}
         meters.open_bytes.set_function(lambda: self._size)
 
-    def note(self, node_id: str, tables: Iterable[PlannedTable]) -> None:
-        """Keep the tables of a batch. Cheap: called under the lock of the columnar state."""
-        noted = [
-            (
-                schema,
-                table
-                if observed_at == table.observed_at
-                else msgspec.structs.replace(table, observed_at=observed_at),
-            )
-            for schema, table, observed_at in tables
-            if table.entities and schema.columns
-        ]
-        self._note(node_id, noted)
-
-    def _note(self, node_id: str, noted: Iterable[Noted]) -> None:
+    def note(self, node_id: str, batch: JoinedTables) -> None:
+        """Keep a batch. Cheap: called under the lock of the columnar state."""
         now = self._monotonic()
         with self._lock:
             nodes = self._packs[pack_of(node_id)]
             node = nodes.get(node_id)
             if node is None:
                 node = nodes[node_id] = _Node()
-            number, minute = -1, None
-            for schema, table in noted:
-                if number != (number := int(table.observed_at // MINUTE_S)):
-                    minute = self._minute_of(node, number, now)
-                if minute is None:
-                    self._drop("late", schema, table)
-                elif self._size > 2 * MOST_BYTES:
-                    self._drop("memory", schema, table)
-                else:
-                    self._keep(node, minute, schema, table)
+            minutes = {int(at // MINUTE_S) for at in batch.times}
+            if len(minutes) == 1:
+                self._keep(node, minutes.pop(), batch, now)
+                return
+            for schema, table in zip(batch.layout.schemas, batch.tables(), strict=True):
+                own = join_tables([(schema, table, table.observed_at)])
+                self._keep(node, int(table.observed_at // MINUTE_S), own, now)
 
-    def _minute_of(self, node: _Node, number: int, now: float) -> _Minute | None:
-        """The open minute of a node, begun where it is new; None where it is sealed or too old."""
+    def _keep(self, node: _Node, number: int, batch: JoinedTables, now: float) -> None:
         minute = node.minutes.get(number)
+        if self._size > 2 * MOST_BYTES:
+            self._drop("memory", batch)
+            return
         if minute is None:
             if number in node.sealed or number < self._oldest:
-                return None
+                self._drop("late", batch)
+                return
             minute = node.minutes[number] = _Minute(now)
             node.newest = max(node.newest, number)
+        if batch.missing and batch.missing == node.missing:
+            batch = batch._replace(missing=node.missing)  # told again in each batch: kept once
+        node.missing = batch.missing or node.missing
+        size = len(batch.f32) + len(batch.f64) + _BATCH_BYTES
+        minute.batches.append(batch)
         minute.heard_at = now
-        return minute
-
-    def _keep(self, node: _Node, minute: _Minute, schema: Schema, table: Table) -> None:
-        before = node.latest.get(table.schema)
-        if before is None or before.entities is not table.entities or table.missing:
-            table = node.latest[table.schema] = _sharing(table, before)
-        size = len(table.f32) + len(table.f64) + _TABLE_BYTES
-        minute.tables.append((schema, table))
         minute.size += size
         self._size += size
 
@@ -143,7 +134,7 @@ class OpenMinutes:
         with self._lock:
             self._renamed.clear()
             found = [
-                Taken(node_id, number, tuple(minute.tables))
+                Taken(node_id, number, tuple(minute.batches))
                 for node_id, node in self._packs[pack].items()
                 for number, minute in node.minutes.items()
                 if _is_over(now - minute.heard_at, number < node.newest, pressing)
@@ -158,8 +149,8 @@ class OpenMinutes:
                 node = self._packs[pack_of(name)][name]
                 minute = node.minutes.pop(taken.minute)
                 self._size -= minute.size
-                for late in minute.tables[len(taken.tables) :]:
-                    self._drop("late", *late)
+                for late in minute.batches[len(taken.batches) :]:
+                    self._drop("late", late)
                 node.sealed[taken.minute] = None
                 while len(node.sealed) > KEPT_SEALED:
                     del node.sealed[next(iter(node.sealed))]
@@ -179,20 +170,20 @@ class OpenMinutes:
         """Take nothing older than `at`, epoch seconds: roll-ups of it are not kept any more."""
         self._oldest = int(at // MINUTE_S)
 
-    def of_node(self, node_id: str) -> list[Noted]:
+    def of_node(self, node_id: str) -> list[JoinedTables]:
         """What is open of one node."""
         with self._lock:
             node = self._packs[pack_of(node_id)].get(node_id)
             if node is None:
                 return []
-            return [one for minute in node.minutes.values() for one in minute.tables]
+            return [one for minute in node.minutes.values() for one in minute.batches]
 
     def snapshot(self, node_ids: Sequence[str]) -> Callable[[], bytes]:
         """What is open of some nodes, now; encoded when the result is called."""
         with self._lock:
             nodes = ((one, self._packs[pack_of(one)].get(one)) for one in node_ids)
             held = {
-                node_id: [noted for minute in node.minutes.values() for noted in minute.tables]
+                node_id: [one for minute in node.minutes.values() for one in minute.batches]
                 for node_id, node in nodes
                 if node is not None
             }
@@ -206,20 +197,38 @@ class OpenMinutes:
         """
         saved = _decoder.decode(body)
         for node_id, tables in saved.tables.items():
-            self._note(present(node_id), [(saved.schemas[table.schema], table) for table in tables])
+            for batch in _rejoined(saved.schemas, tables):
+                self.note(present(node_id), batch)
 
-    def _drop(self, reason: str, schema: Schema, table: Table) -> None:
-        self._meters.drops.labels(reason).inc(len(schema.columns) * len(table.entities))
+    def _drop(self, reason: str, batch: JoinedTables) -> None:
+        self._meters.drops.labels(reason).inc(batch.layout.cells)
 
 
-def _sharing(table: Table, before: Table | None) -> Table:
-    """The table with the names of the one before it, where they are the same: half its weight."""
-    if before is None or before.entities != table.entities:
-        return table
-    missing = before.missing if before.missing == table.missing else table.missing
-    return msgspec.structs.replace(
-        table, schema=before.schema, entities=before.entities, missing=missing
-    )
+def _rejoined(schemas: Mapping[str, Schema], tables: Iterable[Table]) -> Iterator[JoinedTables]:
+    """A node's tables as batches again: one ends where a table of it comes again."""
+    layouts: dict[tuple[_Name, ...], TableLayout] = {}
+    part: dict[_Name, Table] = {}
+    for table in tables:
+        name = table.schema, table.entities
+        if name in part:
+            yield _joined(schemas, part, layouts)
+            part = {}
+        part[name] = table
+    if part:
+        yield _joined(schemas, part, layouts)
+
+
+def _joined(
+    schemas: Mapping[str, Schema],
+    part: Mapping[_Name, Table],
+    layouts: dict[tuple[_Name, ...], TableLayout],
+) -> JoinedTables:
+    names = tuple(part)
+    layout = layouts.get(names)
+    if layout is None:
+        hashes, entities = zip(*names, strict=True)
+        layout = layouts[names] = layout_of([schemas[name] for name in hashes], hashes, entities)
+    return join_as(layout, list(part.values()), tuple(t.observed_at for t in part.values()))
 
 
 def _is_over(quiet_s: float, followed: bool, pressing: bool) -> bool:
@@ -228,7 +237,16 @@ def _is_over(quiet_s: float, followed: bool, pressing: bool) -> bool:
     return followed and (pressing or quiet_s >= QUIET_S)
 
 
-def _encode(held: dict[str, list[Noted]]) -> bytes:
-    schemas = {table.schema: schema for noted in held.values() for schema, table in noted}
-    tables = {node_id: [table for _, table in noted] for node_id, noted in held.items() if noted}
+def _encode(held: dict[str, list[JoinedTables]]) -> bytes:
+    schemas = {
+        name: schema
+        for batches in held.values()
+        for layout in {id(one.layout): one.layout for one in batches}.values()
+        for name, schema in zip(layout.hashes, layout.schemas, strict=True)
+    }
+    tables = {
+        node_id: [table for one in batches for table in one.tables() if table.entities]
+        for node_id, batches in held.items()
+        if batches
+    }
     return msgspec.msgpack.encode(_Saved(schemas, tables))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from prometheus_client import CollectorRegistry
@@ -19,7 +19,7 @@ from gpuwarden_server.history.sealing import Sealer
 from gpuwarden_server.history.worker import HistoryWorker, Keeping
 from gpuwarden_server.ingest.names import FormerNames
 from gpuwarden_server.store.database import Database
-from gpuwarden_verdict.engine.telemetry import PlannedTable
+from gpuwarden_verdict.windows import JoinedTables
 
 
 class HistorySettings(Protocol):
@@ -114,9 +114,9 @@ class History:
         """Why history is not written, None where it is."""
         return self._worker.probe()
 
-    def note(self, node_id: str, tables: Iterable[PlannedTable]) -> None:
+    def note(self, node_id: str, batch: JoinedTables) -> None:
         """See `ingest.ports.TelemetryKeeper`."""
-        self._buffer.note(node_id, tables)
+        self._buffer.note(node_id, batch)
 
     def snapshot(self, node_ids: Sequence[str]) -> Callable[[], bytes]:
         """See `ingest.ports.TelemetryKeeper`."""

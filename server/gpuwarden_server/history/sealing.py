@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
 import numpy as np
 
-from gpuwarden_server.history.buffer import Noted
 from gpuwarden_server.history.domain import MINUTE_S
 from gpuwarden_verdict.segments.blocks import (
     F64,
@@ -23,6 +22,7 @@ from gpuwarden_verdict.segments.blocks import (
     side_by_side,
 )
 from gpuwarden_verdict.segments.rollup import roll_up_readings
+from gpuwarden_verdict.windows import JoinedTables
 from gpuwarden_wire.batches import MissingKind, Table
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import Column, Schema
@@ -34,16 +34,60 @@ Last = tuple[float, tuple[Column, ...], F64]
 """When, which columns, and where the counters stood."""
 
 
-def readings_of(node_id: str, noted: Iterable[Noted]) -> list[Block]:
-    """A node's tables as blocks, one for each set of columns and entities, times in order.
+def readings_of(node_id: str, batches: Sequence[JoinedTables]) -> list[Block]:
+    """A node's batches as blocks, one for each set of columns and entities, times in order.
 
     Of tables of one moment the later holds. Infinities are no numbers.
     """
+    regular = _regular_blocks(node_id, batches)
+    if regular is not None:
+        return regular
     groups: dict[tuple[str, tuple[str, ...]], tuple[Schema, dict[float, Table]]] = {}
-    for schema, table in noted:
-        group = groups.setdefault((table.schema, table.entities), (schema, {}))
-        group[1][table.observed_at] = table
+    for batch in batches:
+        for schema, table in zip(batch.layout.schemas, batch.tables(), strict=True):
+            if table.entities and schema.columns:
+                group = groups.setdefault((table.schema, table.entities), (schema, {}))
+                group[1][table.observed_at] = table
     return [_block(node_id, schema, tables) for schema, tables in groups.values()]
+
+
+def _regular_blocks(node_id: str, batches: Sequence[JoinedTables]) -> list[Block] | None:
+    """As `readings_of`, where all batches are alike, in order, and miss nothing; None elsewhere."""
+    if not batches or any(one.layout is not batches[0].layout or one.missing for one in batches):
+        return None
+    layout = batches[0].layout
+    times = np.array([one.times for one in batches])
+    narrow = np.frombuffer(b"".join([one.f32 for one in batches]), "<f4")
+    wide = np.frombuffer(b"".join([one.f64 for one in batches]), "<f8")
+    rising = len(set(layout.hashes)) == len(layout.hashes) and bool(
+        (np.diff(times, axis=0) > 0).all()
+    )
+    if not (rising and np.isfinite(narrow).all() and np.isfinite(wide).all()):
+        return None
+    narrow = narrow.reshape(len(batches), layout.narrow[-1])
+    wide = wide.reshape(len(batches), layout.wide[-1])
+    return [
+        Block(
+            kind=schema.entity_kind,
+            columns=schema.columns,
+            rows=tuple([Row(node_id, entity) for entity in layout.entities[number]]),
+            times=times[:, number],
+            planes={
+                NARROW: _of_table(narrow, layout.narrow, number, len(layout.entities[number])),
+                WIDE: _of_table(wide, layout.wide, number, len(layout.entities[number])),
+            },
+            why=np.zeros(
+                (len(batches), len(schema.columns), len(layout.entities[number])), np.uint8
+            ),
+        )
+        for number, schema in enumerate(layout.schemas)
+        if layout.entities[number] and schema.columns
+    ]
+
+
+def _of_table(numbers: AnyArray, places: Sequence[int], number: int, rows: int) -> AnyArray:
+    begin, end = places[number], places[number + 1]
+    return numbers[:, begin:end].reshape(len(numbers), (end - begin) // rows, rows)
 
 
 class Sealer:

@@ -180,7 +180,7 @@ class HistoryWorker:
         return True
 
     def _sealed(self, pack: int, minute: int, taken: list[Taken], sealer: Sealer) -> list[Slab]:
-        readings = [block for one in taken for block in readings_of(one.node_id, one.tables)]
+        readings = [block for one in taken for block in readings_of(one.node_id, one.batches)]
         rolled = sealer.roll_up(readings)
         sealer.remember(rolled)
         at = minute * MINUTE_S

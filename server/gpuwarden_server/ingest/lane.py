@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
-from operator import is_not
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -22,12 +22,11 @@ from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.ingest.checks import MAX_SEQ, MAX_TABLES, check_missing
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.ports import NodeDirectory
-from gpuwarden_server.ingest.sessions import Connection, KnownTable, NodeSession, Sessions
+from gpuwarden_server.ingest.sessions import Connection, KnownLayout, NodeSession, Sessions
 from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.ingest.telemetry import read_table, refresh_known
+from gpuwarden_server.ingest.telemetry import learn_layout, refresh_ownership, rows_of_layout
 from gpuwarden_verdict.engine.spools import Standing
-from gpuwarden_verdict.engine.telemetry import PlannedTable
-from gpuwarden_verdict.windows import FleetState
+from gpuwarden_verdict.windows import FleetState, JoinedTables, join_as
 from gpuwarden_wire.acknowledgement import Acknowledgement
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream, Table
 from gpuwarden_wire.codec import encode_json
@@ -36,6 +35,7 @@ WINDOW_S = 0.050
 """Batches are gathered for so long where they come thick; the first after a pause goes at once."""
 MOST_TOGETHER = 64
 """Nodes folded in one go, and at once when so many wait: more do not fit the processor's cache."""
+_NAMES = attrgetter("schema", "entities")
 _log = structlog.get_logger(__name__)
 
 
@@ -61,8 +61,8 @@ class Queued(NamedTuple):
 
     Attributes:
         batch: As it came.
-        tables: Its tables, entities as the session knows them.
-        known: What the session knows of each.
+        tables: Its tables, names as the session knows them.
+        known: What the session knows of them.
         session: Its node's.
         digest: Of its content.
         ticket: Who waits.
@@ -70,16 +70,12 @@ class Queued(NamedTuple):
     """
 
     batch: Batch
-    tables: tuple[PlannedTable, ...]
-    known: tuple[KnownTable, ...]
+    tables: JoinedTables
+    known: KnownLayout
     session: NodeSession
     digest: int
     ticket: Ticket
     since: float
-
-    def pairs(self) -> Iterator[tuple[PlannedTable, KnownTable]]:
-        """Each table with what is known of it."""
-        return zip(self.tables, self.known, strict=True)
 
 
 class LaneRules(Protocol):
@@ -143,10 +139,12 @@ class TelemetryLane:
             return False
         if not directory.knows_boot(batch.node_id, batch.boot_id):
             return False
-        known = self._known(batch, session, latest)
+        known = self._known(batch, session)
         if known is None:
             return False
-        tables = tuple(map(_planned, batch.tables, known))
+        tables = _joined(batch.tables, known, latest)
+        if tables is None:
+            return False
         digest = self._rules.digest_of(batch)
         self._queue.append(
             Queued(batch, tables, known, session, digest, ticket, self._clock.monotonic())
@@ -162,28 +160,21 @@ class TelemetryLane:
             self._waiters.append(flushed)
             await flushed
 
-    def _known(
-        self, batch: Batch, session: NodeSession, latest: float
-    ) -> tuple[KnownTable, ...] | None:
-        """What the session knows of the tables; None where one is new, or not as it should be."""
-        found: list[KnownTable] = []
-        owner_of, ownership = self._directory.owner_of, self._directory.ownership
-        order = session.table_order if len(session.table_order) == len(batch.tables) else None
-        for number, table in enumerate(batch.tables):
-            known = order[number] if order is not None else None
-            # as a rule the tables come in the same order; to compare names is cheaper than to hash
-            if known is None or known.hash != table.schema or known.entities != table.entities:
-                known = session.known.get((table.schema, table.entities))
-            if known is None or not _fits(table, known, latest):
+    def _known(self, batch: Batch, session: NodeSession) -> KnownLayout | None:
+        """What the session knows of the tables; None where one is new, or not the node's own."""
+        names = tuple(map(_NAMES, batch.tables))
+        known = session.layout
+        if known is None or known.names != names:
+            known = session.layouts.get(names) or learn_layout(names, session)
+            if known is None:
                 return None
-            if known.ownership != ownership and not refresh_known(
-                known, batch.node_id, owner_of, ownership
-            ):
-                return None
-            found.append(known)
-        if order is None or any(map(is_not, order, found)):
-            session.table_order = tuple(found)
-        return session.table_order
+            session.layout = known
+        ownership = self._directory.ownership
+        if known.ownership != ownership and not refresh_ownership(
+            known, batch.node_id, self._directory.owner_of, ownership
+        ):
+            return None
+        return known
 
     def _schedule(self) -> None:
         if self._task is not None:
@@ -232,11 +223,9 @@ class TelemetryLane:
 
     def _apply_part(self, part: Sequence[Queued], state: FleetState) -> bool:
         try:
-            state.apply_batches(
-                [
-                    [read_table(t, k, item.batch.node_id, state) for t, k in item.pairs()]
-                    for item in part
-                ]
+            state.apply_joined(
+                [item.tables for item in part],
+                [rows_of_layout(item.known, item.batch.node_id, state) for item in part],
             )
             now = self._clock.now()
             for item in part:
@@ -244,7 +233,7 @@ class TelemetryLane:
         except Exception as error:
             _log.error("telemetry_lane_failed", worker="telemetry-lane", exc_info=error)
             return False
-        self._meters.readings.inc(sum(known.cells for item in part for known in item.known))
+        self._meters.readings.inc(sum(item.known.layout.cells for item in part))
         return True
 
     def _answer(self, done: Sequence[tuple[Queued, bool]]) -> None:
@@ -286,32 +275,27 @@ def _continues(batch: Batch, session: NodeSession) -> bool:
     return follows and 0.0 <= batch.sent_at < math.inf
 
 
-def _fits(table: Table, known: KnownTable, latest: float) -> bool:
-    if len(table.f32) != known.f32_bytes or len(table.f64) != known.f64_bytes:
-        return False
-    if not 0.0 <= table.observed_at <= latest:
-        return False
-    if not table.missing:
-        return True
-    try:
-        check_missing(table, known.schema, "")
-    except ProblemError:
-        return False
-    return True
+def _joined(tables: Sequence[Table], known: KnownLayout, latest: float) -> JoinedTables | None:
+    """The tables with the session's own strings, a copy of which each batch would fill memory.
 
-
-def _planned(table: Table, known: KnownTable) -> PlannedTable:
-    """The table with the session's own strings: a copy of all names a batch would fill memory."""
-    at = table.observed_at
-    own = Table(
-        schema=known.hash,
-        observed_at=at,
-        entities=known.entities,
-        f32=table.f32,
-        f64=table.f64,
-        missing=table.missing,
-    )
-    return PlannedTable(known.schema, own, at)
+    None where a table is not as it should be.
+    """
+    times = tuple([table.observed_at for table in tables])
+    for at in times:
+        if not 0.0 <= at <= latest:
+            return None
+    if [len(table.f32) for table in tables] != known.f32_bytes:
+        return None
+    if [len(table.f64) for table in tables] != known.f64_bytes:
+        return None
+    joined = join_as(known.layout, tables, times)
+    if joined.missing:
+        try:
+            for table, schema in zip(tables, known.layout.schemas, strict=True):
+                check_missing(table, schema, "")
+        except ProblemError:
+            return None
+    return joined
 
 
 def _with_infinities(queue: Sequence[Queued]) -> list[Queued]:
@@ -322,7 +306,6 @@ def _with_infinities(queue: Sequence[Queued]) -> list[Queued]:
 
 
 def _any_infinite(queue: Sequence[Queued]) -> bool:
-    tables = [planned.table for item in queue for planned in item.tables]
-    narrow = np.frombuffer(b"".join([table.f32 for table in tables]), "<f4")
-    wide = np.frombuffer(b"".join([table.f64 for table in tables]), "<f8")
+    narrow = np.frombuffer(b"".join([item.tables.f32 for item in queue]), "<f4")
+    wide = np.frombuffer(b"".join([item.tables.f64 for item in queue]), "<f8")
     return bool(np.isinf(narrow).any() or np.isinf(wide).any())

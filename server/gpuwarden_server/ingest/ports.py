@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from sqlalchemy import Connection
 
 from gpuwarden_verdict.engine.events import StoredEvent
-from gpuwarden_verdict.engine.telemetry import PlannedTable
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.windows import JoinedTables
 from gpuwarden_wire.acknowledgement import NodeVerdict
 from gpuwarden_wire.events import Event
 
@@ -129,7 +129,7 @@ class VerdictSource(Protocol):
 class TelemetryKeeper(Protocol):
     """Keeps telemetry beyond the columnar state."""
 
-    def note(self, node_id: str, tables: Iterable[PlannedTable]) -> None:
+    def note(self, node_id: str, batch: JoinedTables) -> None:
         """Keep what was applied; called under the lock of the columnar state, at every batch."""
         ...
 

@@ -28,6 +28,7 @@ from gpuwarden_server.ingest.storing import store_events
 from gpuwarden_server.ingest.telemetry import (
     apply_plan,
     check_entities,
+    joined_plan,
     note_urgent,
     remember_tables,
 )
@@ -159,8 +160,7 @@ class IngestService:
         """See `LaneRules`."""
         ledger = item.session.spools[item.batch.spool_id].ledgers[Stream.TELEMETRY]
         self._parts.keeper.note(item.batch.node_id, item.tables)
-        changed = [note_urgent(known, part.table) for part, known in item.pairs()]
-        if any(changed):
+        if note_urgent(item.known, item.tables):
             self._parts.sink.look_soon()
         self._note_sequence(item.batch, ledger, item.digest, now)
         item.session.telemetry_dirty = True
@@ -418,7 +418,7 @@ class IngestService:
             if claim is not Claim.HISTORY:
                 cells = apply_plan(plan, batch.node_id, session, state)
                 is_urgent = remember_tables(plan, session, ownership)
-                parts.keeper.note(batch.node_id, plan.tables)
+                parts.keeper.note(batch.node_id, joined_plan(plan, session))
             # Under the same lock as the readings, so that a checkpoint has both or neither.
             self._note_sequence(batch, spool.ledgers[Stream.TELEMETRY], digest, now)
             session.telemetry_dirty = True

@@ -13,6 +13,7 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.engine.sequences import SequenceLedger
 from gpuwarden_verdict.engine.spools import DOOR_SPOOL, Standing
+from gpuwarden_verdict.windows import TableLayout
 from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import Schema
@@ -22,6 +23,8 @@ Connection = tuple[str, int]
 
 MAX_CONNECTIONS = 4
 Rows = npt.NDArray[np.int64]
+UrgentPlaces = tuple[tuple[slice, ...], tuple[slice, ...]]
+"""Parts of a float32 block, and of a float64 block."""
 
 
 @dataclass(slots=True)
@@ -53,9 +56,6 @@ class KnownTable:
         rows: Their rows in the columnar state.
         generation: FleetState.generation that the rows belong to.
         ownership: NodeDirectory.ownership by which the entities are the node's own.
-        f32_bytes: Size of its float32 block.
-        f64_bytes: Size of its float64 block.
-        cells: Number of cells.
         urgent: Where in its float32 block and in its float64 block the columns lie that announce a
             fault.
         urgent_seen: What stood there last.
@@ -67,11 +67,33 @@ class KnownTable:
     rows: Rows
     generation: int
     ownership: int
-    f32_bytes: int
-    f64_bytes: int
-    cells: int
-    urgent: tuple[tuple[slice, ...], tuple[slice, ...]]
+    urgent: UrgentPlaces
     urgent_seen: bytes
+
+
+@dataclass(slots=True)
+class KnownLayout:
+    """A set of tables that a node sent together before: its batches need hardly be looked at.
+
+    Attributes:
+        names: Schema and entities of each table, as they come.
+        layout: The tables, all of them known, in the session's own strings.
+        f32_bytes: Size of each one's float32 block.
+        f64_bytes: Size of each one's float64 block.
+        rows: Of each, the entities' rows in the columnar state.
+        generation: FleetState.generation that the rows belong to.
+        ownership: NodeDirectory.ownership by which the entities are the node's own.
+        urgent: Tables with columns that announce a fault, and where these lie in the joined blocks.
+    """
+
+    names: tuple[tuple[str, tuple[str, ...]], ...]
+    layout: TableLayout
+    f32_bytes: list[int]
+    f64_bytes: list[int]
+    rows: tuple[Rows, ...]
+    generation: int
+    ownership: int
+    urgent: tuple[tuple[KnownTable, UrgentPlaces], ...]
 
 
 @dataclass(slots=True)
@@ -92,7 +114,8 @@ class NodeSession:
         rows: Rows of the columnar state, by kind and entities as they come.
         rows_generation: FleetState.generation that they belong to.
         known: Tables as they come, by schema and entities.
-        table_order: Those of the latest batch, in its order.
+        layouts: Sets of tables that came together, by their names.
+        layout: That of the latest batch, None before the first.
         queued: A batch of it waits in the fast lane.
         entities: All entities that it ever named.
         telemetry_dirty: Telemetry applied since the last checkpoint.
@@ -112,7 +135,10 @@ class NodeSession:
     rows: dict[tuple[EntityKind, tuple[str, ...]], Rows] = field(default_factory=dict)
     rows_generation: int = 0
     known: dict[tuple[str, tuple[str, ...]], KnownTable] = field(default_factory=dict)
-    table_order: tuple[KnownTable, ...] = ()
+    layouts: dict[tuple[tuple[str, tuple[str, ...]], ...], KnownLayout] = field(
+        default_factory=dict
+    )
+    layout: KnownLayout | None = None
     queued: bool = False
     entities: set[tuple[EntityKind, str]] = field(default_factory=set)
     telemetry_dirty: bool = False
@@ -127,7 +153,8 @@ class NodeSession:
         """Look at its tables anew: rows have moved, or a GPU came back from another node."""
         self.rows.clear()
         self.known.clear()
-        self.table_order = ()
+        self.layouts.clear()
+        self.layout = None
 
     def remember_marker(self, connection: Connection, marker: int) -> None:
         """Note the verdict sent on a connection; old connections are forgotten."""

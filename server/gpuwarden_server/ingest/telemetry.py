@@ -8,11 +8,25 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.ingest.sessions import KnownTable, NodeSession
+from gpuwarden_server.ingest.sessions import (
+    KnownLayout,
+    KnownTable,
+    NodeSession,
+    Rows,
+    UrgentPlaces,
+)
 from gpuwarden_verdict.context import entity_named
 from gpuwarden_verdict.engine.telemetry import PlannedTable, TelemetryPlan
-from gpuwarden_verdict.windows import FleetState, ReadTable
-from gpuwarden_wire.batches import Batch, Table
+from gpuwarden_verdict.windows import (
+    FleetState,
+    JoinedTables,
+    ReadTable,
+    TableLayout,
+    join_as,
+    join_tables,
+    layout_of,
+)
+from gpuwarden_wire.batches import Batch
 from gpuwarden_wire.metrics import URGENT_METRICS, EntityKind
 from gpuwarden_wire.schema import Schema
 
@@ -77,42 +91,53 @@ def remember_tables(plan: TelemetryPlan, session: NodeSession, ownership: int) -
         return False
     if len(session.known) >= MAX_KEPT_ROWS:
         session.known.clear()
-        session.table_order = ()
+        session.layouts.clear()
+        session.layout = None
     is_urgent = False
     for part in plan.tables:
-        table = part.table
-        before = session.known.get((table.schema, table.entities))
-        is_urgent |= before is not None and note_urgent(before, table)
-        places = _urgent_places(part.schema, len(table.entities))
-        session.known[table.schema, table.entities] = KnownTable(
-            schema=part.schema,
-            hash=table.schema,
-            entities=table.entities,
-            rows=session.rows[part.schema.entity_kind, table.entities],
-            generation=session.rows_generation,
-            ownership=ownership,
-            f32_bytes=len(table.f32),
-            f64_bytes=len(table.f64),
-            cells=len(table.entities) * len(part.schema.columns),
-            urgent=places,
-            urgent_seen=_urgent_bytes(table, places),
-        )
+        name = part.table.schema, part.table.entities
+        known = session.known.get(name)
+        if known is None:
+            known = session.known[name] = _known_table(part)
+        else:
+            is_urgent |= _is_other(known, part.table.f32, part.table.f64, known.urgent)
+        known.rows = session.rows[part.schema.entity_kind, part.table.entities]
+        known.generation, known.ownership = session.rows_generation, ownership
     return is_urgent
 
 
-def note_urgent(known: KnownTable, table: Table) -> bool:
-    """Whether a value that announces a fault is other than in the table before, which it replaces.
+def _known_table(part: PlannedTable) -> KnownTable:
+    """A table seen for the first time; its rows are still to be told."""
+    table, places = part.table, _urgent_places(part.schema, len(part.table.entities))
+    return KnownTable(
+        schema=part.schema,
+        hash=table.schema,
+        entities=table.entities,
+        rows=np.empty(0, np.int64),
+        generation=-1,
+        ownership=-1,
+        urgent=places,
+        urgent_seen=_urgent_bytes(table.f32, table.f64, places),
+    )
+
+
+def note_urgent(known: KnownLayout, batch: JoinedTables) -> bool:
+    """Whether a value that announces a fault is other than in the batch before.
 
     The agent sends such a change at once; to compare bytes costs next to nothing where there is
     none.
     """
-    if known.urgent == _NOWHERE:
-        return False
-    seen, known.urgent_seen = known.urgent_seen, _urgent_bytes(table, known.urgent)
+    changed = [_is_other(table, batch.f32, batch.f64, places) for table, places in known.urgent]
+    return any(changed)
+
+
+def _is_other(known: KnownTable, f32: bytes, f64: bytes, places: UrgentPlaces) -> bool:
+    """Whether what lies there is other than what was seen of the table last; it is seen now."""
+    seen, known.urgent_seen = known.urgent_seen, _urgent_bytes(f32, f64, places)
     return seen != known.urgent_seen
 
 
-def _urgent_places(schema: Schema, rows: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+def _urgent_places(schema: Schema, rows: int) -> UrgentPlaces:
     narrow, wide = schema.f32_count, range(schema.f32_count, len(schema.columns))
     urgent = [column.name in URGENT_METRICS for column in schema.columns]
     return (
@@ -123,33 +148,84 @@ def _urgent_places(schema: Schema, rows: int) -> tuple[tuple[slice, ...], tuple[
     )
 
 
-def _urgent_bytes(table: Table, places: tuple[tuple[slice, ...], tuple[slice, ...]]) -> bytes:
+def _urgent_bytes(f32: bytes, f64: bytes, places: UrgentPlaces) -> bytes:
     narrow, wide = places
-    return b"".join([*(table.f32[one] for one in narrow), *(table.f64[one] for one in wide)])
+    return b"".join([*[f32[one] for one in narrow], *[f64[one] for one in wide]])
 
 
-def refresh_known(
-    known: KnownTable, node_id: str, owner_of: Callable[[str], str | None], ownership: int
+def _urgent_in(layout: TableLayout, number: int, places: UrgentPlaces) -> UrgentPlaces:
+    """Places of one table as places in the joined blocks."""
+    narrow, wide = 4 * layout.narrow[number], 8 * layout.wide[number]
+    return (
+        tuple(slice(narrow + one.start, narrow + one.stop) for one in places[0]),
+        tuple(slice(wide + one.start, wide + one.stop) for one in places[1]),
+    )
+
+
+def learn_layout(
+    names: tuple[tuple[str, tuple[str, ...]], ...], session: NodeSession
+) -> KnownLayout | None:
+    """The layout of tables that all came before, None where one did not."""
+    known = [session.known.get(name) for name in names]
+    tables = [table for table in known if table is not None]
+    if len(tables) < len(names):
+        return None
+    layout = layout_of(
+        [table.schema for table in tables],
+        [table.hash for table in tables],
+        [table.entities for table in tables],
+    )
+    if len(session.layouts) >= MAX_KEPT_ROWS:
+        session.layouts.clear()
+    learnt = session.layouts[names] = KnownLayout(
+        names=tuple((table.hash, table.entities) for table in tables),
+        layout=layout,
+        f32_bytes=[4 * n for n in np.diff(layout.narrow).tolist()],
+        f64_bytes=[8 * n for n in np.diff(layout.wide).tolist()],
+        rows=tuple(table.rows for table in tables),
+        generation=min(table.generation for table in tables),
+        ownership=min(table.ownership for table in tables),
+        urgent=tuple(
+            (table, _urgent_in(layout, number, table.urgent))
+            for number, table in enumerate(tables)
+            if table.urgent != _NOWHERE
+        ),
+    )
+    return learnt
+
+
+def joined_plan(plan: TelemetryPlan, session: NodeSession) -> JoinedTables:
+    """A planned batch in one piece, in the session's own strings where it knows the tables."""
+    tables = [part.table for part in plan.tables]
+    names = tuple((table.schema, table.entities) for table in tables)
+    known = session.layouts.get(names) or learn_layout(names, session)
+    if known is None:
+        return join_tables(plan.tables)
+    return join_as(known.layout, tables, tuple(part.observed_at for part in plan.tables))
+
+
+def refresh_ownership(
+    known: KnownLayout, node_id: str, owner_of: Callable[[str], str | None], ownership: int
 ) -> bool:
-    """Whether all entities of a known table are still the node's own; notes it where they are."""
-    if known.schema.entity_kind is EntityKind.GPU:
-        own = (None, node_id)
-        if any(owner_of(uuid) not in own for uuid in known.entities):
+    """Whether all entities of a layout are still the node's own; notes it where they are."""
+    own = (None, node_id)
+    for schema, entities in zip(known.layout.schemas, known.layout.entities, strict=True):
+        if schema.entity_kind is EntityKind.GPU and any(owner_of(u) not in own for u in entities):
             return False
     known.ownership = ownership
     return True
 
 
-def read_table(part: PlannedTable, known: KnownTable, node_id: str, state: FleetState) -> ReadTable:
-    """A known table as the state takes it; its lock is held."""
-    kind = known.schema.entity_kind
+def rows_of_layout(known: KnownLayout, node_id: str, state: FleetState) -> tuple[Rows, ...]:
+    """The rows of a layout's entities in the state, whose lock is held."""
     if known.generation != state.generation:
-        known.rows = _registered(kind, known.entities, node_id, state)
+        layout = known.layout
+        known.rows = tuple(
+            _registered(schema.entity_kind, entities, node_id, state)
+            for schema, entities in zip(layout.schemas, layout.entities, strict=True)
+        )
         known.generation = state.generation
-    table = part.table
-    return ReadTable(
-        kind, known.rows, known.schema, table.f32, table.f64, table.missing, part.observed_at
-    )
+    return known.rows
 
 
 def _rows_of(

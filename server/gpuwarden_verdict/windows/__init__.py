@@ -1,6 +1,14 @@
 """Columnar state of the fleet: what is kept of every series between batches and sweeps."""
 
 from gpuwarden_verdict.windows.checkpoint import CheckpointError, encode_checkpoint
+from gpuwarden_verdict.windows.joined import (
+    JoinedTables,
+    Missing,
+    TableLayout,
+    join_as,
+    join_tables,
+    layout_of,
+)
 from gpuwarden_verdict.windows.planes import (
     FAST_S,
     NEVER,
@@ -28,7 +36,13 @@ __all__ = [
     "FleetReading",
     "FleetSnapshot",
     "FleetState",
+    "JoinedTables",
     "KindView",
+    "Missing",
     "ReadTable",
+    "TableLayout",
     "encode_checkpoint",
+    "join_as",
+    "join_tables",
+    "layout_of",
 ]

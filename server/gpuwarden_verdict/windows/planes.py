@@ -7,7 +7,7 @@ and counters have a section each, since they need other planes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -263,6 +263,18 @@ class KindPlanes:
         places = np.arange(rows.size, dtype=np.int32)
         self._marks[rows] = places  # of a row that comes twice, one of its places is lost
         return bool((self._marks[rows] != places).any())
+
+    def each_row_once(self, rows: I64, parts: int) -> Sequence[Bool | None]:
+        """How to fold rows so that none comes twice at once: all (None), or part by part.
+
+        Args:
+            rows: None is -1.
+            parts: So many parts of equal length, in none of which a row comes twice.
+        """
+        if parts == 1 or not self.names_twice(rows):
+            return [None]
+        part_of = np.arange(rows.size) // (rows.size // parts)
+        return [part_of == part for part in range(parts)]
 
     def plan_of(self, schema: Schema) -> SchemaPlan:
         """Where the columns of a schema lie."""

@@ -13,9 +13,15 @@ from gpuwarden_verdict.windows.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
+from gpuwarden_verdict.windows.joined import JoinedTables
 from gpuwarden_verdict.windows.planes import DAY_S, F32, F64, HOUR_S, I64, KindPlanes
 from gpuwarden_verdict.windows.snapshot import FleetSnapshot
-from gpuwarden_verdict.windows.update import ReadTable, apply_readings, stack_tables
+from gpuwarden_verdict.windows.update import (
+    ReadTable,
+    apply_readings,
+    stack_joined,
+    stack_tables,
+)
 from gpuwarden_verdict.windows.view import KindView
 from gpuwarden_wire.batches import MissingCell
 from gpuwarden_wire.metrics import DEVICE_KINDS, EntityKind
@@ -117,6 +123,25 @@ class FleetState:
                     alike.setdefault((id(table.schema), table.rows.size), []).append(table)
             for group in alike.values():
                 self._apply_group(group)
+
+    def apply_joined(self, batches: Sequence[JoinedTables], rows: Sequence[Sequence[I64]]) -> None:
+        """Fold the batches of several nodes in, as `apply_batches` does; for many it costs less.
+
+        Args:
+            batches: One a node.
+            rows: Of each batch, the rows of each table's entities; none is -1.
+        """
+        self._views.clear()
+        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        for place, batch in enumerate(batches):
+            alike.setdefault(batch.layout.alike, []).append(place)
+        for places in alike.values():
+            group, own = [batches[p] for p in places], [rows[p] for p in places]
+            for kind, readings in stack_joined(group, own):
+                planes = self._kinds[kind]
+                for part in planes.each_row_once(readings.rows, len(group)):
+                    one = readings if part is None else readings.only(part)
+                    self.late_rows += apply_readings(planes, one)
 
     def _apply_group(self, group: Sequence[ReadTable]) -> None:
         readings = stack_tables(group)

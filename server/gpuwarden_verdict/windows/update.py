@@ -7,13 +7,14 @@ cell (`cells`) from what stood there before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from gpuwarden_verdict.windows.cells import Cells, fold_cells
+from gpuwarden_verdict.windows.joined import JoinedTables
 from gpuwarden_verdict.windows.lanes import SectionColumns
 from gpuwarden_verdict.windows.planes import (
     DAY_S,
@@ -129,6 +130,56 @@ def stack_tables(tables: Sequence[ReadTable]) -> Readings:
     )
     known = readings.rows >= 0
     return readings if known.all() else readings.only(known)
+
+
+def stack_joined(
+    batches: Sequence[JoinedTables], rows: Sequence[Sequence[I64]]
+) -> Iterator[tuple[EntityKind, Readings]]:
+    """Batches of layouts that are alike, table by table.
+
+    Args:
+        batches: Of several nodes.
+        rows: Of each batch, the rows of each table's entities; all are known.
+    """
+    layout = batches[0].layout
+    narrow = np.frombuffer(b"".join([one.f32 for one in batches]), "<f4")
+    wide = np.frombuffer(b"".join([one.f64 for one in batches]), "<f8")
+    narrow, wide = (
+        all_of.reshape(len(batches), -1) if all_of.size else all_of.reshape(len(batches), 0)
+        for all_of in (narrow, wide)
+    )
+    for number, schema in enumerate(layout.schemas):
+        count = len(layout.entities[number])
+        if count and schema.columns:
+            yield (
+                schema.entity_kind,
+                Readings(
+                    schema,
+                    np.concatenate([own[number] for own in rows]),
+                    np.repeat([one.times[number] for one in batches], count),
+                    _by_entity(narrow[:, slice(*layout.narrow[number : number + 2])], count),
+                    _by_entity(wide[:, slice(*layout.wide[number : number + 2])], count),
+                    _reasons(batches, number, count),
+                ),
+            )
+
+
+def _by_entity(numbers: AnyArray, count: int) -> AnyArray:
+    """One table's numbers, column after column in each batch, as rows of entities."""
+    nodes, columns = numbers.shape[0], numbers.shape[1] // count
+    by_row = numbers.reshape(nodes, columns, count).transpose(0, 2, 1)
+    return by_row.reshape(nodes * count, columns)
+
+
+def _reasons(
+    batches: Sequence[JoinedTables], number: int, count: int
+) -> dict[tuple[int, int], int]:
+    return {
+        (place * count + cell.row, cell.column): _CODES[cell.kind]
+        for place, one in enumerate(batches)
+        if one.missing
+        for cell in one.missing[number]
+    }
 
 
 def _entity_major(blocks: Sequence[bytes], dtype: str, count: int) -> AnyArray:
