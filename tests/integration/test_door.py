@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -109,7 +110,7 @@ def test_a_stranger_sends_no_large_body(tmp_path: Path, chunked: bool) -> None:
     with running_server(make_settings(tmp_path)) as server:
         headers = {"Content-Type": "application/json"}
         with server.client(None) as client:
-            refused = client.post("/v1/verdicts", content=content, headers=headers)
+            refused = client.post("/v1/enrol", content=content, headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
         taken = server.admin.post("/v1/verdicts", content=body, headers=headers)
         assert taken.status_code == 200
@@ -273,3 +274,36 @@ def test_no_secret_is_in_any_log_or_answer(tmp_path: Path) -> None:
     for secret in secrets:
         assert secret not in process.output
         assert [text for text in answers if secret in text] == []
+
+
+@pytest.fixture(scope="module")
+def open_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_server(make_settings(tmp_path_factory.mktemp("door"))) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("role", "said"), [(None, b"HTTP/1.1 401"), ("reader", b"HTTP/1.1 403")], ids=str
+)
+@pytest.mark.parametrize("length", [20, 7_000_000])
+def test_who_may_not_call_is_told_so_before_a_body_is_read(
+    open_door: Running, role: str | None, said: bytes, length: int
+) -> None:
+    head = ["POST /v1/keys HTTP/1.1", "Host: x", "Content-Type: application/json"]
+    head += [f"Content-Length: {length}"]
+    if role is not None:
+        head += [f"Authorization: Bearer {open_door.mint(role)}"]
+    place = urlsplit(open_door.url)
+    with socket.create_connection((place.hostname, place.port), timeout=20.0) as caller:
+        caller.sendall("\r\n".join([*head, "", ""]).encode())  # and nothing of the body
+        assert caller.recv(4096).startswith(said)
+
+
+@pytest.mark.parametrize("key", ["", "gw_" + "x" * 43], ids=["none", "wrong"])
+def test_a_stranger_learns_nothing_of_the_form_of_a_body(open_door: Running, key: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    with open_door.client(key or None) as client:
+        answer = client.post("/v1/keys", content=b"{", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (401, "no_valid_key")
+        assert client.post("/v1/nothing", content=b"{", headers=headers).status_code == 404
+    assert open_door.admin.post("/v1/keys", content=b"{", headers=headers).status_code == 422

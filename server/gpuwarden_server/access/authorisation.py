@@ -9,6 +9,7 @@ names; what names none is refused to it, so that a new route gives away nothing.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 from fastapi import Depends, Request
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, compile_path
 
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.access.principals import Principal, Role
@@ -142,6 +143,20 @@ RESOURCES = frozenset(
 )
 """What scopes may name."""
 _READING = frozenset({"GET", "HEAD"})
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""U+0000 as JSON escapes it; a backslash that is escaped itself begins no escape."""
+
+
+_TEMPLATES = tuple((key[0], compile_path(key[1])[0], key) for key in ROUTE_GRANTS if "{" in key[1])
+
+
+def route_of(method: str, path: str) -> RouteKey | None:
+    """The route of a request, None where there is none; HEAD is GET."""
+    method = "GET" if method == "HEAD" else method
+    if (method, path) in ROUTE_GRANTS:
+        return method, path
+    found = (key for way, form, key in _TEMPLATES if way == method and form.match(path))
+    return next(found, None)
 
 
 @lru_cache(maxsize=1024)
@@ -211,6 +226,7 @@ class Gate:
         """Check the request and leave the principal in its state."""
         route: Route = request.scope["route"]
         key = (request.method, route.path)
+        await _refuse_nul(request)
         principal = authorise(self._ring, key, request.headers.get("authorization"))
         request.state.principal = principal
         grant = ROUTE_GRANTS[key]
@@ -236,6 +252,23 @@ class Gate:
             "outside_scope",
             f"{request.method} {route.path} is about the whole fleet, this key about some nodes",
             "Name one of its nodes (?node=NODE) where the route takes it, or use another key.",
+        )
+
+
+async def _refuse_nul(request: Request) -> None:
+    """Refuse U+0000, which PostgreSQL cannot store in a text, on any database.
+
+    Raises:
+        ProblemError: 422.
+    """
+    asked = "\x00" in request.scope["path"] or b"%00" in request.scope["query_string"]
+    body = b"" if request.method in _READING else await request.body()
+    if asked or b"\0" in body or _NUL.search(body):
+        raise ProblemError(
+            422,
+            "invalid_value",
+            f"the {'address' if asked else 'body'} holds U+0000",
+            "Leave that character out of every text.",
         )
 
 

@@ -2,8 +2,9 @@
 
 Every request passes here, those of the raw routes too. Who brings a valid key is limited by that
 key, whatever address it comes from: a fleet behind one NAT is one address. Everybody else is
-limited by address, and more tightly after refused credentials: nobody guesses keys, and nobody
-without one makes the server read large bodies. Who has a valid key never feels the others.
+limited by address, and more tightly after refused credentials: nobody guesses keys. Who may not
+call a route is refused before anything of a body is read or parsed, and nobody makes the server
+read large bodies. Who has a valid key never feels the others.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from gpuwarden_server.access.authorisation import authorise, route_of
 from gpuwarden_server.access.domain import KeyRecord
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.access.limits import Buckets, Rate
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.core.problems import headers_of
 from gpuwarden_server.front import (
     RAW_ROUTES,
     AsgiApp,
@@ -110,6 +113,10 @@ class Doorman:
         if scope["path"] in _OWN_BOUNDS:
             await self._app(scope, receive, send)
             return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await send_problem(send, refusal, headers_of(refusal) | _ending(scope))
+            return
         most = LARGEST_STRANGER_BYTES if record is None else LARGEST_BODY_BYTES
         body = _BoundedBody(receive, send, most)
         if body.announced(header_of(scope, b"content-length")):
@@ -118,6 +125,16 @@ class Doorman:
             await body.refuse()
         if body.refused:
             self._limited.labels(by="size").inc()
+
+    def _refusal(self, scope: Scope) -> ProblemError | None:
+        """Why who asks may not call the route, before anything of a body is read."""
+        route = route_of(scope["method"], scope["path"])
+        try:
+            if route is not None:
+                authorise(self._ring, route, header_of(scope, b"authorization"))
+        except ProblemError as error:
+            return error
+        return None
 
     def _valid_key(self, scope: Scope) -> KeyRecord | None:
         try:
@@ -204,6 +221,14 @@ class _BoundedBody:
         if not self.refused:
             self._started = True
             await self._send(message)
+
+
+def _ending(scope: Scope) -> dict[str, str]:
+    """Headers that end the connection where a body follows that nobody wants to read."""
+    length = header_of(scope, b"content-length")
+    is_short = length is None or (length.isdecimal() and int(length) <= LARGEST_STRANGER_BYTES)
+    is_open_ended = header_of(scope, b"transfer-encoding") is not None
+    return {} if is_short and not is_open_ended else {"Connection": "close"}
 
 
 def _shows_credentials(scope: Scope) -> bool:

@@ -85,7 +85,9 @@ class JobEndBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    job: Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^\S+$")] = Field(
+    job: Annotated[
+        str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\s\u0085\ufeff]+$")
+    ] = Field(
         description="KIND:ID with KIND slurm, kubernetes or torchrun; an id alone where a job of "
         "that id was seen to run",
         examples=["slurm:4711"],

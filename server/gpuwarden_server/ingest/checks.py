@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -175,7 +176,40 @@ def _check_block(
         raise _refuse("invalid_value", f"{where}: an infinite number; a reading is finite or NaN")
 
 
+def without_nul(batch: Batch) -> Batch:
+    """The batch with a visible sign (U+2400) for each U+0000 in its events.
+
+    The kernel's text may hold anything, and PostgreSQL cannot store that character.
+    """
+    events = tuple(_without_nul(event) for event in batch.events)
+    return msgspec.structs.replace(batch, events=events) if events != batch.events else batch
+
+
+def _without_nul(event: Event) -> Event:
+    try:
+        body = msgspec.json.encode(event)
+    except (TypeError, ValueError, RecursionError):
+        return event  # `check_batch` refuses it
+    if b"\\u0000" not in body:
+        return event
+    return msgspec.convert(_signed(msgspec.to_builtins(event)), Event)
+
+
+def _signed(value: Any) -> Any:
+    match value:
+        case str():
+            return value.replace("\0", "\u2400")
+        case dict():
+            return {_signed(key): _signed(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_signed(one) for one in value]
+        case _:
+            return value
+
+
 def _check_text(text: str, where: str, least: int = 0) -> None:
+    if "\0" in text:
+        raise _refuse("invalid_value", f"{where}: {text[:80]!r} holds U+0000")
     if not least <= len(text) <= MAX_ID:
         raise _refuse("invalid_value", f"{where}: {len(text)} characters, {least} to {MAX_ID}")
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection as DatabaseConnection
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.ingest import repository
-from gpuwarden_server.ingest.checks import check_batch, check_tables
+from gpuwarden_server.ingest.checks import check_batch, check_tables, without_nul
 from gpuwarden_server.ingest.lane import Queued, TelemetryLane, Ticket
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.names import FormerNames
@@ -118,6 +118,7 @@ class IngestService:
         Raises:
             ProblemError: 400, 403, 409, 413, 428: nothing was applied; 503 where the disk failed.
         """
+        batch = without_nul(batch)
         check_batch(batch)
         with self._parts.meters.seconds.labels(batch.stream).time():
             while (taken := await self._take_in_quiet(batch, connection)) is None:
@@ -212,6 +213,7 @@ class IngestService:
             sent_at=now,
             events=(event,),
         )
+        batch = without_nul(batch)
         check_batch(batch)
         draft = parts.directory.draft(node_id, now)
         latest = now + parts.future_tolerance_s
