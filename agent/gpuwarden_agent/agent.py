@@ -187,8 +187,10 @@ class Agent:
             TOGETHER,
         )
 
+        if sources.nvml_probe is not None:
+            sources.nvml_probe.on_change(lambda: self.scheduler.hurry("nvml"))
         if self._settings.fast_interval_s:
-            self._look_between(sources)
+            self.scheduler.look_between(self._settings.fast_interval_s)
         self.maintenance = MaintenanceKeeper(
             RunFolder(self._settings.run_folder),
             self.boot_id,
@@ -196,11 +198,6 @@ class Agent:
             self.board,
             self._health,
         )
-
-    def _look_between(self, sources: Sources) -> None:
-        self.scheduler.look_between(self._settings.fast_interval_s)
-        if sources.nvml_probe is not None:
-            sources.nvml_probe.on_change(lambda: self.scheduler.hurry("nvml"))
 
     def _health(self) -> Health:
         troubles = sorted((name, one.reason) for name, one in self.board.troubles().items())

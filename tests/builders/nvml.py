@@ -89,7 +89,7 @@ class NodeScenario:
     gpus: list[GpuScenario] = field(default_factory=list)
     driver: str = "580.95.05"
     rules: list[str] = field(default_factory=list)
-    events: list[tuple[int, int]] = field(default_factory=list)
+    events: list[tuple[int, int, int]] = field(default_factory=list)
 
     def gpu(self, index: int) -> GpuScenario:
         """GPU by its number in the file."""
@@ -97,14 +97,19 @@ class NodeScenario:
 
     def raise_xid(self, gpu: int, xid: int) -> None:
         """Let NVML deliver an XID event."""
-        self.events.append((gpu, xid))
+        self.events.append((gpu, xid, 8))
+
+    def announce(self, gpu: int, event_type: int) -> None:
+        """Let NVML deliver an event of another type, as nvml.h numbers them."""
+        self.events.append((gpu, 0, event_type))
 
     def render(self) -> str:
         """The scenario file."""
         lines = [f"driver {self.driver}", f"nvml 13.{self.driver}", *self.rules]
         for gpu in self.gpus:
             lines += gpu.render()
-        lines += [f"event {n} {gpu} {xid}" for n, (gpu, xid) in enumerate(self.events, start=1)]
+        for number, (gpu_number, xid, event_type) in enumerate(self.events, start=1):
+            lines.append(f"event {number} {gpu_number} {xid} {event_type}")
         return "\n".join(lines) + "\n"
 
 

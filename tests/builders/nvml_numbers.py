@@ -107,6 +107,7 @@ A100_NUMBERS: dict[str, float] = {
     **_fields((75, 76, 77, 78, 79)),
 }
 H100_NUMBERS: dict[str, float] = {
+    "event_types": 0xFF1F,
     **A100_NUMBERS,
     **_SRAM,
     **_THROTTLED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,15 +57,20 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
+    with running(tmp_path, fast_interval_s=0.2) as one:
+        yield one
+
+
+@contextmanager
+def running(folder: Path, fast_interval_s: float) -> Iterator[Node]:
+    """An agent that has sent its first readings."""
     with FakeIngestServer() as server:
-        gpus = h100_node(2)
-        variables = agent_environment(
-            tmp_path, server.url, "gw_x", "node-1", gpus, interval_s=INTERVAL_S, fast_interval_s=0.2
-        )
-        sysfs = Sysfs(tmp_path / "sys")
+        gpus, cadence = h100_node(2), {"interval_s": INTERVAL_S, "fast_interval_s": fast_interval_s}
+        variables = agent_environment(folder, server.url, "gw_x", "node-1", gpus, **cadence)
+        sysfs = Sysfs(folder / "sys")
         sysfs.port("mlx5_0")
-        with started([agent_program(), "run"], tmp_path / "agent.log", variables):
-            one = Node(server, ScenarioFile(tmp_path / "scenario", gpus), sysfs)
+        with started([agent_program(), "run"], folder / "agent.log", variables):
+            one = Node(server, ScenarioFile(folder / "scenario", gpus), sysfs)
             wait_for(lambda: one.readings("gpu_row_remap_pending", gpus.gpu(1).uuid))
             wait_for(lambda: one.readings("nic_port_state", "mlx5_0/1"))
             yield one
@@ -90,6 +96,25 @@ def test_a_fault_is_told_between_two_collections_and_nothing_else_is_sent(node: 
     assert node.batches() == quiet + 3
     node.scenario.change(lambda one: one.gpu(0).lose())
     wait_for(lambda: any(e.kind == "gpu_lost" for e in node.server.events.values()), timeout_s=20.0)
+
+
+DRAM_RETIREMENT = 0x400  # nvmlEventTypeDramRetirementEvent
+
+
+@pytest.mark.serial
+def test_what_the_driver_announces_is_read_and_sent_at_once_without_any_look(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, fast_interval_s=0.0) as node:
+        uuid = node.scenario.node.gpu(1).uuid
+        node.scenario.change(edit("remap_pending"))
+
+        def told() -> bool:
+            # Again and again: what happened before the child waits for events is not delivered.
+            node.scenario.change(lambda one: one.announce(1, DRAM_RETIREMENT))
+            return node.readings("gpu_row_remap_pending", uuid)[-1] == 1.0
+
+        wait_for(told, timeout_s=20.0)
 
 
 class Ports:

@@ -81,6 +81,38 @@ def test_an_xid_arrives_within_a_fraction_of_a_second(
     assert max(latencies) < 1.0
 
 
+RECOVERY_ACTION, ECC_STORM, CLOCK = 0x8000, 0x200, 0x10  # nvml.h
+
+
+def test_other_events_that_announce_a_fault_make_a_poll_worth_making(followed: Followed) -> None:
+    hurried: list[None] = []
+    node = followed.node
+    node.probe.on_change(lambda: hurried.append(None))
+    node.scenario.change(lambda n: n.announce(2, CLOCK))  # announces nothing
+    node.scenario.change(lambda n: n.announce(2, RECOVERY_ACTION))
+    wait_until(lambda: hurried)
+    for _ in range(20):
+        node.scenario.change(lambda n: n.announce(3, ECC_STORM))
+    node.scenario.change(lambda n: n.raise_xid(3, 79))
+    assert followed.next()[1].xid == 79  # behind all of them
+    assert len(hurried) in range(2, 12), "a storm makes no more polls than one a second"
+
+
+def test_a_driver_that_refuses_newer_types_gives_xids_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, types in enumerate(("unsupported nvmlDeviceGetSupportedEventTypes", "")):
+        scenario = nvml.h100_node(1)
+        scenario.gpu(0).rules += [types] if types else []
+        scenario.gpu(0).numbers.pop("event_types")
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        old = Followed(stubbed_node(folder, monkeypatch, scenario))
+        old.node.scenario.change(lambda n: n.raise_xid(0, 79))
+        assert old.next()[1].xid == 79
+        old.close()
+
+
 def test_events_arrive_while_a_poll_hangs(followed: Followed) -> None:
     followed.node.scenario.change(lambda n: n.gpu(0).rules.append("hang nvmlDeviceGetSerial"))
     followed.node.scenario.change(lambda n: n.gpu(0).rules.append("hang nvmlDeviceGetPowerUsage"))

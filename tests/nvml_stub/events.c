@@ -65,12 +65,21 @@ static int gpu_presence(int gpu)
     return gpu < scenario.gpu_count ? (int)scenario.gpus[gpu].presence : ABSENT;
 }
 
+/* The number "event_types" of a GPU; without it XIDs only. */
+static unsigned long long types_of(int gpu)
+{
+    double types = 0;
+    if (gpu < scenario.gpu_count && scenario_number(&scenario.gpus[gpu], "event_types", &types))
+        return (unsigned long long)types;
+    return XID_CRITICAL_ERROR;
+}
+
 nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t handle, unsigned long long *types)
 {
     nvmlReturn_t code = stub_enter("nvmlDeviceGetSupportedEventTypes", handle->gpu);
     if (code != SUCCESS)
         return code;
-    *types = XID_CRITICAL_ERROR;
+    *types = types_of(handle->gpu);
     return stub_leave(gpu_presence(handle->gpu) == LOST ? GPU_IS_LOST : SUCCESS);
 }
 
@@ -81,7 +90,7 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t handle, unsigned long long ty
         return code;
     if (gpu_presence(handle->gpu) == LOST)
         return stub_leave(GPU_IS_LOST);
-    if (types & ~XID_CRITICAL_ERROR)
+    if (types & ~types_of(handle->gpu))
         return stub_leave(NOT_SUPPORTED);
     set->wanted[handle->gpu] |= types;
     set->handles[handle->gpu] = handle;
@@ -100,9 +109,9 @@ static int take_event(nvmlEventSet_t set, nvmlEventData_t *out)
     if (next == NULL)
         return 0;
     set->delivered = next->id;
-    if (next->gpu < 0 || next->gpu >= MAX_GPUS || !(set->wanted[next->gpu] & XID_CRITICAL_ERROR))
+    if (next->gpu < 0 || next->gpu >= MAX_GPUS || !(set->wanted[next->gpu] & next->type))
         return take_event(set, out);
-    *out = (nvmlEventData_t){set->handles[next->gpu], XID_CRITICAL_ERROR, next->xid, 0xFFFFFFFFu, 0xFFFFFFFFu};
+    *out = (nvmlEventData_t){set->handles[next->gpu], next->type, next->xid, 0xFFFFFFFFu, 0xFFFFFFFFu};
     return 1;
 }
 

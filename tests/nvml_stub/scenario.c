@@ -69,8 +69,9 @@ static int parse_rule(struct scenario *s, int gpu, const char *word, char *rest)
 
 static int parse_event(struct scenario *s, char *rest)
 {
-    struct xid_event event;
-    if (s->event_count == MAX_EVENTS || sscanf(rest, "%lu %d %u", &event.id, &event.gpu, &event.xid) != 3)
+    struct xid_event event = {.type = 8}; /* nvmlEventTypeXidCriticalError */
+    int words = sscanf(rest, "%lu %d %u %llu", &event.id, &event.gpu, &event.xid, &event.type);
+    if (s->event_count == MAX_EVENTS || words < 3)
         return 0;
     s->events[s->event_count++] = event;
     return 1;

@@ -52,6 +52,7 @@ struct xid_event {
     unsigned long id;
     int gpu;
     unsigned xid;
+    unsigned long long type;
 };
 
 struct scenario {

@@ -1,7 +1,12 @@
-"""The child's second thread: waits for XID events and sends each as it comes."""
+"""The child's second thread: waits for events of the driver.
+
+Each XID is sent as it comes. Events of other types say less than the readings that they are about:
+they only make the agent poll at once.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from ctypes import c_void_p, cast
@@ -10,9 +15,25 @@ from typing import Any
 
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Gpu
-from gpuwarden_agent.sources.nvml_frames import Report, Watch, Xid
+from gpuwarden_agent.sources.nvml_frames import Hurry, Report, Watch, Xid
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError, nvml.h
+
+ANNOUNCING_EVENTS = (
+    0x2  # nvmlEventTypeDoubleBitEccError
+    | 0x200  # nvmlEventTypeSingleBitEccErrorStorm
+    | 0x400  # nvmlEventTypeDramRetirementEvent
+    | 0x800  # nvmlEventTypeDramRetirementFailure
+    | 0x1000  # nvmlEventTypeNonFatalPoisonError
+    | 0x2000  # nvmlEventTypeFatalPoisonError
+    | 0x4000  # nvmlEventTypeGpuUnavailableError
+    | 0x8000  # nvmlEventTypeGpuRecoveryAction
+)
+"""Of those that the driver has: what they are about, a poll reads."""
+
+_ANNOUNCE_EVERY_S = 1.0
+"""A storm of them is worth no more polls than that."""
+
 WAIT_MS = 10_000
 """Another set of GPUs is watched from the next wait on; a lost GPU ends a wait at once."""
 
@@ -38,6 +59,7 @@ class XidWatch:
         self._version = 0
         self._last_counter = 0
         self._gpus: dict[int, Gpu] = {}
+        self._announced_at: dict[str, float] = {}
 
     def want(self, version: int, gpus: tuple[Gpu, ...]) -> None:
         """Watch these GPUs from now on; called by the poll thread after each change."""
@@ -74,7 +96,7 @@ class XidWatch:
             self._caller.gpu_uuid = gpu.uuid
             try:
                 handle = self._caller.call("nvmlDeviceGetHandleByPciBusId", gpu.pci_bus_id)
-                self._caller.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, event_set)
+                self._register_types(handle, event_set)
             except CallError as error:
                 refused = refused or error.code
                 continue
@@ -83,6 +105,17 @@ class XidWatch:
         self._send(Watch(len(self._gpus), refused))
         if not self._gpus:
             time.sleep(_PAUSE_S)
+
+    def _register_types(self, handle: Any, event_set: Any) -> None:
+        """XIDs, and what else announces a fault where the driver has it."""
+        call, register = self._caller.call, "nvmlDeviceRegisterEvents"
+        try:
+            supported: int = call("nvmlDeviceGetSupportedEventTypes", handle)
+            call(register, handle, XID_EVENT | supported & ANNOUNCING_EVENTS, event_set)
+        except CallError as error:
+            if error.code in codes.LOST:
+                raise
+            call(register, handle, XID_EVENT, event_set)
 
     def _wait(self, event_set: Any) -> None:
         try:
@@ -99,6 +132,15 @@ class XidWatch:
             raise
         if event.eventType & XID_EVENT:
             self._send(self._xid(event))
+        elif event.eventType & ANNOUNCING_EVENTS:
+            self._announce(self._gpus.get(_address(event.device)))
+
+    def _announce(self, gpu: Gpu | None) -> None:
+        now = time.monotonic()
+        uuid = gpu.uuid if gpu else ""
+        if now - self._announced_at.get(uuid, -math.inf) >= _ANNOUNCE_EVERY_S:
+            self._announced_at[uuid] = now
+            self._send(Hurry((uuid,)))
 
     def _xid(self, event: Any) -> Xid:
         gpu = self._gpus.get(_address(event.device))

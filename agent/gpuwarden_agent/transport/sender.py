@@ -209,7 +209,8 @@ class Sender:
     # answers
 
     def _settle(self, outgoing: Outgoing, answer: Answer) -> _Pause | None:
-        reply = Reply(answer.status_code, answer.retry_after, decode_problem(answer.body))
+        problem = decode_problem(answer.body) if answer.status_code != 200 else None
+        reply = Reply(answer.status_code, answer.retry_after, problem)
         fate = fate_of(reply)
         self.tally.note(outgoing.batch.stream, fate)
         match fate:
