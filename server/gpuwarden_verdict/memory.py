@@ -72,11 +72,21 @@ class _KindMemory:
 class _Codes:
     """Codes of one name, and what they were made of: see `SweepMemory.codes`."""
 
-    source: object
     seen: Sequence[EntityRef]
     refs: list[EntityRef]
-    codes: I64
-    words: list[str]
+    keys: list[str]
+    source: object = None
+    codes: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    words: list[str] = field(default_factory=list)
+
+    def take(self, words: Mapping[str, str] | Callable[[str], str]) -> None:
+        """Number the words; jobs change often, so that no Python runs for each entity."""
+        word_of = words.get if isinstance(words, Mapping) else words
+        named = list(map(word_of, self.keys))
+        self.words = sorted(word for word in set(named) if word)
+        numbers: dict[str | None, int] = {word: n for n, word in enumerate(self.words)}
+        numbers |= {"": NO_CODE, None: NO_CODE}
+        self.codes = np.fromiter(map(numbers.__getitem__, named), np.int64, len(named))
 
 
 class SweepMemory:
@@ -150,44 +160,37 @@ class SweepMemory:
         return self._tables
 
     def codes(
-        self, view: KindView, name: str, source: object, word_of: Callable[[EntityRef], str]
+        self, view: KindView, name: str, words: Mapping[str, str] | Callable[[str], str]
     ) -> I64:
-        """A number for each entity's word, made anew only when entities or `source` change.
+        """A number for each entity's word, made anew only when entities or words change.
 
         Codes follow the words' alphabet, so that equal fleets get equal codes. Not exported.
 
         Args:
             view: All entities of one kind.
             name: Which codes; one name for one kind.
-            source: What `word_of` looks into; compared with the former one by identity, then by
-                equality.
-            word_of: The word of an entity, "" for none.
+            words: Word by key of an entity, never changed in place; or a function that gives it,
+                always the same for the same key. "" and no entry are no word.
 
         Returns:
             int64, shape (N,), NO_CODE where there is no word.
         """
-        return self._coded(view, name, source, word_of).codes
+        kept, refs = self._codes.get(name), view.refs
+        if (
+            kept is None
+            or len(kept.refs) != len(refs)
+            or not (kept.seen is refs or kept.refs == refs)
+        ):
+            kept = self._codes[name] = _Codes(refs, list(refs), [ref.key for ref in refs])
+        kept.seen = refs
+        if kept.source is not words and kept.source != words:
+            kept.take(words)
+        kept.source = words
+        return kept.codes
 
     def words(self, name: str) -> Sequence[str]:
         """The words of `codes` made last under a name, by code."""
         return self._codes[name].words
-
-    def _coded(
-        self, view: KindView, name: str, source: object, word_of: Callable[[EntityRef], str]
-    ) -> _Codes:
-        kept, refs = self._codes.get(name), view.refs
-        if kept is not None and len(kept.codes) == len(refs) and kept.source == source:
-            if kept.seen is refs:
-                return kept
-            if kept.refs == refs:
-                kept.seen = refs
-                return kept
-        named = [word_of(ref) for ref in refs]
-        words = sorted({word for word in named if word})
-        numbers = {word: number for number, word in enumerate(words)}
-        codes = np.fromiter((numbers.get(w, NO_CODE) for w in named), np.int64, len(named))
-        self._codes[name] = _Codes(source, refs, list(refs), codes, words)
-        return self._codes[name]
 
     def scratch(self, sweep: object) -> dict[Any, Any]:
         """What detectors of one sweep share with each other; empty again at the next.

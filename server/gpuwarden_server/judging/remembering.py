@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 from sqlalchemy import Connection
@@ -27,6 +27,9 @@ class MemoryKeeper:
         self._database = database
         self._saved_at: float | None = None
         self._failing = False
+        # Packing a large fleet's memory takes a quarter of a second: neither the judge waits for
+        # that, nor the writer.
+        self._packer = ThreadPoolExecutor(1, thread_name_prefix="sweep-memory")
 
     def load(self) -> None:
         """Take over what was stored before this start; what cannot be read is learnt anew."""
@@ -54,14 +57,18 @@ class MemoryKeeper:
 
     def save(self, now: float) -> Future[None]:
         """Store it; the future is done after the commit."""
-        body = zlib.compress(self.memory.export(), _FAST)
+        exported = self.memory.export()
+        written = self._packer.submit(self._store, exported, now)
+        written.add_done_callback(self._note)
+        return written
+
+    def _store(self, exported: bytes, now: float) -> None:
+        body = zlib.compress(exported, _FAST)
 
         def write(connection: Connection) -> None:
             write_sweep_memory(connection, body, now)
 
-        written = self._database.writer.submit(write)
-        written.add_done_callback(self._note)
-        return written
+        self._database.writer.call(write, timeout_s=None)
 
     def _note(self, written: Future[None]) -> None:
         error = written.exception()

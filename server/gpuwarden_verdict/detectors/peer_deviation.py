@@ -24,7 +24,7 @@ from gpuwarden_verdict.detectors.scene import (
     combined,
 )
 from gpuwarden_verdict.detectors.statistic import Measured, StatisticDetector
-from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.entities import FaultClass, RecommendedAction, Severity
 from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.memory import NO_CODE
 from gpuwarden_verdict.signals import Plane
@@ -95,7 +95,7 @@ def job_rail(scene: Scene) -> Grouping:
 
 def rails(scene: Scene) -> I64:
     """A port's name on its node: ports of one name are cabled alike."""
-    return scene.fleet.memory.codes(scene.view, f"rails of {scene.kind}", None, _name_on_node)
+    return scene.fleet.memory.codes(scene.view, f"rails of {scene.kind}", _name_on_node)
 
 
 def measure_peers(row: PeerRow, scene: Scene) -> Measured:
@@ -145,8 +145,8 @@ def _near_slowdown(scene: Scene) -> AnyArray:
     return scene.latest(TEMPERATURE) >= limit - NEAR_LIMIT_C
 
 
-def _name_on_node(ref: EntityRef) -> str:
-    return ref.key.partition("/")[2]
+def _name_on_node(key: str) -> str:
+    return key.partition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

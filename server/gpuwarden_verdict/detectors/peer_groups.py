@@ -16,8 +16,7 @@ UNKNOWN_GROUP = NO_CODE
 
 def model_codes(view: KindView, fleet: FleetContext) -> I64:
     """A number a product name, int64, shape (N,); UNKNOWN_GROUP where the model is not known."""
-    models = fleet.models
-    return fleet.memory.codes(view, "models", models, lambda ref: models.get(ref.key, ""))
+    return fleet.memory.codes(view, "models", fleet.models)
 
 
 def group_median(values: AnyArray, groups: I64, fewest: int) -> F64:

@@ -102,20 +102,15 @@ class Scene:
     def jobs(self) -> I64:
         """Job of each entity, NO_CODE for none; of all but GPUs, the only job of their node."""
         if self.kind is EntityKind.GPU:
-            jobs = self.fleet.jobs
-            return self.fleet.memory.codes(
-                self.view, "jobs", jobs, lambda ref: jobs.get(ref.key, "")
-            )
+            return self.fleet.memory.codes(self.view, "jobs", self.fleet.jobs)
         if self.kind is EntityKind.NODE:
             return self.once("jobs", self._node_jobs)
         return self.once("jobs", lambda: self.of(EntityKind.NODE).jobs()[self.view.node_rows])
 
     def pools(self) -> I64:
         """Pool of each entity's node, NO_CODE where it is not known, shape (N,)."""
-        nodes, pools = self.state.view(EntityKind.NODE), self.fleet.pools
-        of_node = self.fleet.memory.codes(
-            nodes, "pools", pools, lambda ref: pools.get(ref.node_id, "")
-        )
+        nodes = self.state.view(EntityKind.NODE)
+        of_node = self.fleet.memory.codes(nodes, "pools", self.fleet.pools)
         return of_node[self.view.node_rows]
 
     def bands(self) -> I64:
