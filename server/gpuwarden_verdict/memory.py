@@ -155,6 +155,10 @@ class SweepMemory:
             kept = self._tables[key] = np.full(size, np.nan)
         return kept
 
+    def written(self, detector: str, name: str, scope: str) -> F64 | None:
+        """What `table` gives, None where nothing was written; callable from any thread."""
+        return self._tables.get((detector, name, scope))
+
     def tables(self) -> Mapping[tuple[str, str, str], F64]:
         """All tables, by detector, name and scope."""
         return self._tables

@@ -203,13 +203,13 @@ def _threshold(
 ) -> Threshold:
     rule = of.rule
     limit, source = _in_force(memory, tuning, of.detector, rule, scope, pool)
-    standing = memory.table(of.detector, _LEARNT, scope, _STANDING)
-    hours, trials_a_day = float(standing[_HOURS]), float(standing[_TRIALS_A_DAY])
+    standing = memory.written(of.detector, _LEARNT, scope)
+    trials = memory.written(of.detector, _SEEN, scope)
     said = tuning.rule(of.detector, pool).budget
-    expected = None
-    if not math.isnan(hours):
-        tail = _tail_beyond(memory.table(of.detector, _SEEN, scope, BINS), rule, limit)
-        expected = tail * trials_a_day
+    hours, expected = 0.0, None
+    if standing is not None and trials is not None and trials.any():
+        hours = float(standing[_HOURS])
+        expected = _tail_beyond(trials, rule, limit) * float(standing[_TRIALS_A_DAY])
     return Threshold(
         detector=of.detector,
         scope=scope,
@@ -220,7 +220,7 @@ def _threshold(
         floor=rule.floor,
         default=rule.default,
         persist_s=rule.persist_s,
-        entity_hours=0.0 if math.isnan(hours) else hours,
+        entity_hours=hours,
         expected_a_day=expected,
     )
 
@@ -232,9 +232,9 @@ def _in_force(
     if said is not None:
         return said, LimitSource.OVERRIDE
     if rule.budget is not None:
-        learnt = float(memory.table(detector, _LEARNT, scope, _STANDING)[_LIMIT])
-        if not math.isnan(learnt):
-            return learnt, LimitSource.LEARNT
+        standing = memory.written(detector, _LEARNT, scope)
+        if standing is not None and not math.isnan(standing[_LIMIT]):
+            return float(standing[_LIMIT]), LimitSource.LEARNT
     return rule.default, LimitSource.DEFAULT
 
 
