@@ -30,6 +30,7 @@ from gpuwarden_verdict.detectors.host_planes import HOST_PLANES
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
 from gpuwarden_verdict.detectors.hung_kernel import HungKernelDetector
 from gpuwarden_verdict.detectors.learned import detect_risk, detect_risk_clear
+from gpuwarden_verdict.detectors.limited import Limited, scoped_rule
 from gpuwarden_verdict.detectors.link_down import CARRIER_DOWN, PORT_DOWN
 from gpuwarden_verdict.detectors.link_flapping import PORT_FLAPPING
 from gpuwarden_verdict.detectors.memory_states import MEMORY_STATES
@@ -50,7 +51,6 @@ from gpuwarden_verdict.detectors.remap_trend import RemapTrendDetector
 from gpuwarden_verdict.detectors.retired_pages import RetiredPagesDetector
 from gpuwarden_verdict.detectors.rm_init_failed import RM_INIT_FAILED
 from gpuwarden_verdict.detectors.row_remap import ROW_REMAP_FAILURE, ROW_REMAP_PENDING
-from gpuwarden_verdict.detectors.statistic import StatisticDetector
 from gpuwarden_verdict.detectors.storage import DISK_ERROR, FS_READONLY, NFS_TIMEOUT
 from gpuwarden_verdict.detectors.storage_planes import DISK_PLANES, MOUNT_PLANES
 from gpuwarden_verdict.detectors.sxid import SxidDetector
@@ -144,7 +144,7 @@ _SETTINGS_OF_ALL = frozenset({"enabled", "pools"})
 
 
 def _settings(detector: EventDetector | SweepDetector) -> frozenset[str]:
-    if not isinstance(detector, StatisticDetector):
+    if not isinstance(detector, Limited):
         return _SETTINGS_OF_ALL
     learns = detector.limits.budget is not None
     return _SETTINGS_OF_ALL | {"limit"} | ({"budget"} if learns else set())
@@ -208,8 +208,8 @@ def detect_clears(
 def scoped_rules(state: FleetReading, fleet: FleetContext, now: float) -> list[ScopedRule]:
     """Limits of all detectors that hold a statistic against one, where there is anything to see."""
     rules = (
-        detector.scoped_rule(state, fleet, now)
+        scoped_rule(detector, state, fleet, now)
         for detector in SWEEP_DETECTORS
-        if isinstance(detector, StatisticDetector)
+        if isinstance(detector, Limited)
     )
     return [rule for rule in rules if rule is not None]

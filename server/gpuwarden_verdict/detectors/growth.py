@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuwarden_verdict.context import BOOT_GRACE_S, FleetContext
 from gpuwarden_verdict.detectors.about import About
+from gpuwarden_verdict.detectors.limited import fixed_limit
 from gpuwarden_verdict.detectors.making import DAY_S, HOUR_S
 from gpuwarden_verdict.detectors.reading import (
     Bool,
@@ -20,6 +21,7 @@ from gpuwarden_verdict.detectors.reading import (
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
+from gpuwarden_verdict.tuning.limits import LimitRule
 from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F32
 from gpuwarden_wire.metrics import EntityKind
@@ -78,6 +80,12 @@ class GrowthDetector:
         return frozenset({self.name})
 
     @property
+    def limits(self) -> LimitRule:
+        """The limit, for all; nothing is learnt."""
+        unit = f"{self.unit} {self._in_window()}"
+        return LimitRule(unit, self.limit, self.limit, self.limit, persist_s=0.0, budget=None)
+
+    @property
     def about(self) -> About:
         """The detector in words."""
         grace = ", what grew while links trained after a boot left out" if self.trains else ""
@@ -94,14 +102,15 @@ class GrowthDetector:
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal an entity, about the counter that is furthest beyond the limit."""
         view = state.view(self.kind)
+        limit = fixed_limit(state, view, fleet, self.name, self.limit)
         told: dict[int, tuple[str, float]] = {}
         for metric in self.metrics:
             grown = self._grown(view, metric)
-            for row, _ in hits(view, self._growing(state, view, fleet, metric, now)):
+            for row, _ in hits(view, self._growing(state, view, fleet, metric, limit, now)):
                 if row not in told or grown[row] > told[row][1]:
                     told[row] = metric, float(grown[row])
         return [
-            self._signal(view.refs[row], metric, grown, fleet, now)
+            self._signal(view.refs[row], metric, grown, float(limit[row]), fleet, now)
             for row, (metric, grown) in sorted(told.items())
         ]
 
@@ -112,11 +121,12 @@ class GrowthDetector:
         view = state.view(self.kind)
         read = np.zeros(len(view), dtype=np.bool_)
         loud = np.zeros(len(view), dtype=np.bool_)
+        limit = fixed_limit(state, view, fleet, self.name, self.limit)
         for metric in self.metrics:
             read |= fresh(state, view, metric, fleet)
             with np.errstate(invalid="ignore"):
                 recent = view.steady_s(metric) < self.quiet_s
-                loud |= recent & (self._grown(view, metric) >= self.limit / 2)
+                loud |= recent & (self._grown(view, metric) >= limit / 2)
         return clear_recoveries(
             state,
             self.kind,
@@ -128,10 +138,16 @@ class GrowthDetector:
         )
 
     def _growing(
-        self, state: FleetReading, view: KindView, fleet: FleetContext, metric: str, now: float
+        self,
+        state: FleetReading,
+        view: KindView,
+        fleet: FleetContext,
+        metric: str,
+        limit: F32,
+        now: float,
     ) -> Bool:
         with np.errstate(invalid="ignore"):
-            growing: Bool = self._grown(view, metric) >= self.limit
+            growing: Bool = self._grown(view, metric) >= limit
         if not growing.any():
             return growing
         with np.errstate(invalid="ignore"):
@@ -152,7 +168,13 @@ class GrowthDetector:
         return "within an hour" if self.window_s < DAY_S else "within a day"
 
     def _signal(
-        self, ref: EntityRef, metric: str, grown: float, fleet: FleetContext, now: float
+        self,
+        ref: EntityRef,
+        metric: str,
+        grown: float,
+        limit: float,
+        fleet: FleetContext,
+        now: float,
     ) -> Signal:
         name = _NAMES.get(ref.kind, ref.kind.value)
         return level_signal(
@@ -166,7 +188,7 @@ class GrowthDetector:
             sentence=f"{self.says} on {name} {ref.key}: about {grown:.0f} {self.unit} "
             f"{self._in_window()} ({metric})",
             numbers={metric: grown},
-            thresholds={metric: self.limit},
+            thresholds={metric: limit},
             plane=self.plane,
             action=self.action,
             max_rung=self.max_rung,

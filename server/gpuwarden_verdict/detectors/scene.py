@@ -65,6 +65,10 @@ class Scene:
         """The same sweep, another kind."""
         return Scene(kind, self.state, self.fleet, self.now)
 
+    def known_metrics(self) -> frozenset[str]:
+        """Metrics that anybody ever sent."""
+        return self.once("metrics", lambda: frozenset(self.view.metrics))
+
     def fresh(self, metric: str) -> Bool:
         """Entities whose reading may be judged (`reading.fresh`), shape (N,)."""
         return self.once(

@@ -23,7 +23,7 @@ from gpuwarden_verdict.detectors.reading import (
 from gpuwarden_verdict.detectors.scene import Scene
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Persistence, Plane, Recovery, Signal
-from gpuwarden_verdict.tuning.limits import LimitRule, ScopedRule, learn, limits_now
+from gpuwarden_verdict.tuning.limits import LimitRule, learn, limits_now
 from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_verdict.windows.planes import F32, AnyArray
 from gpuwarden_wire.metrics import EntityKind
@@ -153,18 +153,8 @@ class StatisticDetector:
             lambda row: self._words(self.clear_says, scene.view.refs[row], row, measured, limit),
         )
 
-    def scoped_rule(
-        self, state: FleetReading, fleet: FleetContext, now: float
-    ) -> ScopedRule | None:
-        """Its limits, and for what; None where there is nothing to see."""
-        scene = Scene(self.kind, state, fleet, now)
-        if self._is_blind(scene):
-            return None
-        return ScopedRule(self.name, self.limits, scene.scopes())
-
     def _is_blind(self, scene: Scene) -> bool:
-        known = scene.once("metrics", lambda: frozenset(scene.view.metrics))
-        return not len(scene.view) or known.isdisjoint(self.needs)
+        return not len(scene.view) or scene.known_metrics().isdisjoint(self.needs)
 
     def _measured(self, scene: Scene) -> Measured:
         return scene.once(("measured", self.name), lambda: self.measure(scene))

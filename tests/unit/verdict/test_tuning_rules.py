@@ -4,8 +4,10 @@ import pytest
 
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors import DETECTOR_SETTINGS, detect_sweep
+from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.policy.document import PolicyDocument
 from gpuwarden_verdict.policy.parse import PolicyError, override_mode, parse_policy
+from gpuwarden_wire.metrics import EntityKind
 from tests.builders.verdict import START, Fleet, gpu_ref, xid_line
 
 POOLS = """
@@ -94,3 +96,19 @@ def test_an_event_detector_that_is_off_gives_no_signal() -> None:
     assert [i.evidence[0].detector for i in fleet.open()] == []
     fleet.line(0, xid_line(95))
     assert fleet.open()
+
+
+def test_a_fixed_limit_is_set_pool_by_pool_and_told_with_the_signal() -> None:
+    text = "[detectors.disk_media_errors]\nlimit = 4\npools = ['default']"
+    fleet = Fleet(nodes=2, gpus=0, policy=parsed(text))
+    disks = [EntityRef(EntityKind.DISK, f"{n}/nvme0n1", n) for n in ("n0", "lab-1")]
+    fleet.boots["lab-1"] = "boot-1"
+    for total in (0.0, 1.0, 2.0):
+        fleet.tell(disks, disk_media_errors_total=total)
+        said = fleet.sweep(60.0)
+    assert [(s.entity.node_id, s.thresholds) for s in said] == [
+        ("lab-1", {"disk_media_errors_total": 0.5})
+    ]
+    fleet.tell(disks, disk_media_errors_total=9.0)
+    shown = [(s.entity.node_id, s.thresholds) for s in fleet.sweep(60.0)]
+    assert ("n0", {"disk_media_errors_total": 4.0}) in shown
