@@ -14,12 +14,13 @@ from gpuwarden_verdict.policy.judgement import SUSPECT_CONFIDENCE
 from gpuwarden_verdict.signals import Persistence
 from gpuwarden_wire.batches import MissingKind
 from gpuwarden_wire.events import EventKind
+from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.registry import METRIC_BY_NAME
 from tests.builders.verdict import START, Fleet, gpu_ref, node_ref
 
 GPU = gpu_ref(0, 0)
-STATES = [d for d in SWEEP_DETECTORS if isinstance(d, StateDetector)]
-GROWTHS = [d for d in SWEEP_DETECTORS if isinstance(d, GrowthDetector)]
+STATES = [d for d in SWEEP_DETECTORS if isinstance(d, StateDetector) and d.kind is EntityKind.GPU]
+GROWTHS = [d for d in SWEEP_DETECTORS if isinstance(d, GrowthDetector) and d.kind is EntityKind.GPU]
 
 
 def name_of(detector: object) -> str:
