@@ -221,6 +221,11 @@ def acknowledge_incident(incident_id: str, reason: str) -> Call[IncidentRecord]:
     return act(f"/v1/incidents/{segment(incident_id)}/acknowledge", IncidentRecord, reason)
 
 
+def clear_incident(incident_id: str, reason: str) -> Call[IncidentRecord]:
+    """Close an incident; it comes back on new evidence only."""
+    return act(f"/v1/incidents/{segment(incident_id)}/clear", IncidentRecord, reason)
+
+
 def decisions(
     phase: str | None = None,
     node: str | None = None,

@@ -146,6 +146,8 @@ class IncidentRecord(msgspec.Struct, frozen=True, kw_only=True):
     opened_at: float | None = None
     updated_at: float | None = None
     resolved_at: float | None = None
+    parent_id: str | None = None
+    held: str = ""
     acquitted_until: float | None = None
     evidence: tuple[EvidenceRecord, ...] = ()
 

@@ -134,6 +134,7 @@ class Routes:
     all_incidents = Walk(calls.incidents)
     incident = Route(calls.incident)
     acknowledge_incident = Route(calls.acknowledge_incident)
+    clear_incident = Route(calls.clear_incident)
     decisions = Route(calls.decisions)
     all_decisions = Walk(calls.decisions)
     decision = Route(calls.decision)

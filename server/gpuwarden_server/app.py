@@ -363,6 +363,8 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
         )
     )
     notifications.follow_sweeps(judging.sweep_age_s)
+    maintenance = notifications.maintenance
+    judging.facts.follow_maintenance(maintenance.any_now, maintenance.of)
     base.board.add_probe("judge", judging.probe)
     base.history.watch(judging.board.nodes_with_incidents)
     base.board.add_note("model", lambda: scorer.trouble or None)
@@ -396,7 +398,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         thresholds=judging.thresholds,
     )
     yield notifications_router(side.notifications, state, base.clock)
-    yield silences_router(state, base.clock, side.notifications.planner.wake)
+    yield silences_router(state, base.clock, side.notifications.silences_changed)
     install_fleet_meters(sources, base.meters.registry)
     yield from api_routers(sources)
     yield console_router()

@@ -129,6 +129,33 @@ def test_a_storm_behind_a_leaf_is_one_page(made: Made, pager: Pager) -> None:
     assert fake.actions()[-1] == "resolve"
 
 
+def test_what_is_behind_a_place_is_told_with_it(made: Made, pager: Pager) -> None:
+    fake, endpoint = pager
+    story = made(endpoint, labels={f"node-{n}": {"rack": f"r{n}"} for n in range(4)})
+    members = [story.incident(n, fault_class=FaultClass.NIC) for n in range(4)]
+    story.opens(*members)
+    story.passes(10, step_s=5)
+    assert len(fake.open) == 4, "nobody knows the cause yet"
+    leaf = EntityRef(EntityKind.PLACE, "leaf:l0", "")
+    other = replace(leaf, key="rack:r9")
+    parent = story.incident(8, entity=leaf, fault_class=FaultClass.FABRIC, why="4 of 4 nodes")
+    foreign = story.incident(9, entity=other, fault_class=FaultClass.THERMAL)
+    story.opens(parent, foreign)
+    members = [story.changes(one, parent_id=parent.id) for one in members]
+    story.passes(10, step_s=5)
+    assert sorted(fake.open) == [
+        "gpuwarden:place:leaf:l0:fabric",
+        "gpuwarden:place:rack:r9:thermal",
+    ]
+    told = [one["payload"] for one in fake.events if one.get("dedup_key", "").endswith("l0:fabric")]
+    assert told[-1]["summary"].startswith("leaf switch l0 with 4 GPUs behind it: nic, fabric")
+    assert told[-1]["source"] == "leaf:l0"
+    for one in (*members, parent, foreign):
+        story.resolves(one)
+    story.passes(10, step_s=5)
+    assert fake.open == {}
+
+
 def test_what_fails_on_a_node_at_once_is_one_and_urgent_things_are_their_own(
     made: Made, pager: Pager
 ) -> None:

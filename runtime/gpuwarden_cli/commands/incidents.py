@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
     group.callback(invoke_without_command=True)(_root)
     group.command("list")(list_incidents)
     group.command("acknowledge")(acknowledge)
+    group.command("clear")(clear)
     app.add_typer(group, name="incidents")
+    app.add_typer(group, name="incident", hidden=True)
 
 
 def _root(
@@ -65,6 +67,17 @@ def acknowledge(
     with open_client(context) as client:
         client.acknowledge_incident(incident_id, reason)
     print(f"{incident_id} is acknowledged")
+
+
+def clear(
+    context: typer.Context,
+    incident_id: Annotated[str, typer.Argument(help="inc-…")],
+    reason: Annotated[str, typer.Option(help="Why it is over, for the record.")],
+) -> None:
+    """Close an incident: its exclusion ends, and it comes back on new evidence only."""
+    with open_client(context) as client:
+        client.clear_incident(incident_id, reason)
+    print(f"{incident_id} is cleared; it comes back on new evidence only")
 
 
 def _row(item: IncidentRecord) -> tuple[str, ...]:

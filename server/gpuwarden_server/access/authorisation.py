@@ -92,6 +92,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/incidents/stream"): _READ,
         ("GET", "/v1/incidents/{incident_id}"): _READ,
         ("POST", "/v1/incidents/{incident_id}/acknowledge"): _OPERATE,
+        ("POST", "/v1/incidents/{incident_id}/clear"): _OPERATE,
         ("GET", "/v1/decisions"): _READ,
         ("GET", "/v1/decisions/{decision_id}"): _READ,
         ("POST", "/v1/decisions/{decision_id}/revoke"): _OPERATE,

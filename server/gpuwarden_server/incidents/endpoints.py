@@ -71,6 +71,11 @@ def incidents_router(state: Database, desk: IncidentDesk) -> APIRouter:
         incident = desk.acknowledge(incident_id, caller.name, caller.key_id, body.reason)
         return incident_view(incident)
 
+    @router.post("/{incident_id}/clear", summary="Close it; it comes back on new evidence only")
+    def clear(incident_id: str, body: ReasonBody, caller: Caller) -> IncidentView:
+        require(incident_id)
+        return incident_view(desk.clear(incident_id, caller.name, caller.key_id, body.reason))
+
     def require(incident_id: str) -> Incident:
         with state.read() as connection:
             incident = repository.read_one(connection, incident_id)

@@ -17,3 +17,11 @@ class IncidentDesk(Protocol):
             ProblemError: 404 or 409.
         """
         ...
+
+    def clear(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
+        """Close it by a person's word; returns after the commit.
+
+        Raises:
+            ProblemError: 404 or 409.
+        """
+        ...

@@ -11,9 +11,10 @@ import msgspec
 from sqlalchemy import Connection, Select, and_, func, insert, or_, select
 
 from gpuwarden_server.core.pages import Cursor
-from gpuwarden_server.store.tables_judging import acquittals, incident_moves, incidents
+from gpuwarden_server.store.tables_judging import acquittals, clearances, incident_moves, incidents
 from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Severity
+from gpuwarden_verdict.incidents.clearing import Clearance
 from gpuwarden_verdict.incidents.domain import (
     Acquittal,
     EvidenceItem,
@@ -109,6 +110,39 @@ def write_acquittals(connection: Connection, values: Sequence[Acquittal]) -> Non
         statement = upsert(connection, acquittals).values(row)
         changed = {name: statement.excluded[name] for name in row if name not in keys}
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))
+
+
+def write_clearances(connection: Connection, values: Sequence[Clearance]) -> None:
+    """Insert or replace what people cleared."""
+    for value in values:
+        row = {
+            "entity_kind": value.entity.kind.value,
+            "entity": value.entity.key,
+            "node_id": value.entity.node_id,
+            "detector": value.detector,
+            "severity": value.severity.value,
+            "score": value.score,
+            "at": value.at,
+        }
+        keys = ["entity_kind", "entity", "detector"]
+        statement = upsert(connection, clearances).values(row)
+        changed = {name: statement.excluded[name] for name in row if name not in keys}
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))
+
+
+def read_clearances(connection: Connection, now: float) -> list[Clearance]:
+    """What people cleared; what they saw then may have gone on until now."""
+    return [
+        Clearance(
+            EntityRef(EntityKind(row.entity_kind), row.entity, row.node_id),
+            row.detector,
+            Severity(row.severity),
+            row.score,
+            row.at,
+            now,
+        )
+        for row in connection.execute(select(clearances))
+    ]
 
 
 def read_acquittals(connection: Connection, now: float) -> list[Acquittal]:

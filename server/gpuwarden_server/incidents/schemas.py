@@ -28,6 +28,7 @@ _EXAMPLE: JsonDict = {
     "boot_id": "9d2c…",
     "parent_id": None,
     "acquitted_until": None,
+    "held": "",
     "evidence": [],
 }
 
@@ -85,6 +86,7 @@ class IncidentView(BaseModel):
     boot_id: str
     parent_id: str | None
     acquitted_until: float | None
+    held: str = Field(description="maintenance under which nothing is decided about it, '' none")
     evidence: list[EvidenceView]
 
 
@@ -156,6 +158,7 @@ def _incident_form(incident: Incident) -> dict[str, Any]:
         "boot_id": incident.boot_id,
         "parent_id": incident.parent_id,
         "acquitted_until": incident.acquitted_until,
+        "held": incident.held,
         "evidence": [_evidence_view(item) for item in incident.evidence],
     }
 

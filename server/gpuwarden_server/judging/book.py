@@ -39,5 +39,6 @@ class StoredBook(Book):
                 incidents=tuple(incident_rows.read_live(connection)),
                 acquittals=tuple(incident_rows.read_acquittals(connection, now)),
                 decisions=tuple(decision_rows.read_live(connection)),
+                clearances=tuple(incident_rows.read_clearances(connection, now)),
             )
         )

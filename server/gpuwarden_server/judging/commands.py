@@ -14,7 +14,7 @@ from gpuwarden_server.judging.renaming import Renamed, Renaming
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
 from gpuwarden_verdict.engine.book import Book
-from gpuwarden_verdict.engine.commands import decided, repairs_begun, revoked
+from gpuwarden_verdict.engine.commands import cleared, decided, repairs_begun, revoked
 from gpuwarden_verdict.engine.domain import Outcome, key_of
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
@@ -70,6 +70,25 @@ class JudgeDesk:
                 now, name, key_id, "acknowledge_incident", incident_id, reason, before, after
             )
             outcome = Outcome(_target_of(incident), incident_moves=(move,))
+            return Concluded((outcome,), (entry,), move.incident)
+
+        return self._run(work, Incident)
+
+    def clear(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
+        """Close an incident by a person's word; it comes back on new evidence only."""
+
+        def work(now: float) -> Concluded:
+            incident = self._book.find_incident(incident_id)
+            if incident is None:
+                raise _not_live("incident", incident_id)
+            try:
+                move, outcome = cleared(incident, name, reason, now)
+            except LifecycleError as error:
+                raise ProblemError(409, "wrong_phase", str(error), "Read it again.") from error
+            before, after = {"phase": incident.phase.value}, {"phase": move.incident.phase.value}
+            entry = AuditEntry(
+                now, name, key_id, "clear_incident", incident_id, reason, before, after
+            )
             return Concluded((outcome,), (entry,), move.incident)
 
         return self._run(work, Incident)

@@ -189,6 +189,10 @@ class Judging:
         """See `IncidentDesk`."""
         return self._started().acknowledge(incident_id, name, key_id, reason)
 
+    def clear(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
+        """See `IncidentDesk`."""
+        return self._started().clear(incident_id, name, key_id, reason)
+
     def revoke(self, decision_id: str, author: Author) -> Decision:
         """See `DecisionDesk`."""
         return self._started().revoke(decision_id, author)

@@ -15,6 +15,7 @@ from gpuwarden_server.notifications.document import Endpoint, NotifyDocument
 from gpuwarden_server.notifications.facts.outbox import Outbox, Places
 from gpuwarden_server.notifications.meters import NotifyMeters
 from gpuwarden_server.notifications.planning.planner import Planner
+from gpuwarden_server.notifications.quiet.maintenance import Maintenance
 from gpuwarden_server.notifications.sending.channels.making import make_channels
 from gpuwarden_server.notifications.sending.lane import Lane, LaneParts
 from gpuwarden_server.notifications.settings import NotifySettings, load_networks, load_notify
@@ -49,6 +50,7 @@ class Notifications:
         document: Who is told.
         outbox: What the judge tells its facts to, None where nobody is told.
         lanes: By endpoint name.
+        maintenance: Windows that hold, for the judge.
     """
 
     def __init__(self, document: NotifyDocument, guard: AddressGuard, parts: NotifyParts) -> None:
@@ -59,6 +61,7 @@ class Notifications:
         """
         self.document = document
         self._parts = parts
+        self.maintenance = Maintenance(parts.state, parts.clock, parts.places)
         self._sweep_age_s: Callable[[], float | None] = lambda: None
         self._patience_s = max(30.0, 5.0 * parts.sweep_interval_s)
         meters = NotifyMeters(parts.registry)
@@ -71,6 +74,11 @@ class Notifications:
         )
         told = bool(document.endpoints)
         self.outbox = Outbox(self.planner.wake, parts.places) if told else None
+
+    def silences_changed(self) -> None:
+        """What is told, and what is judged, may differ."""
+        self.maintenance.forget()
+        self.planner.wake()
 
     def follow_sweeps(self, age_s: Callable[[], float | None]) -> None:
         """Ask there from now on how long ago the fleet was looked over; None: never so far."""

@@ -188,3 +188,15 @@ sweep_memory = Table(
     Column("saved_at", Float, nullable=False),
     Column("body", LargeBinary, nullable=False, comment="SweepMemory.export, zlib"),
 )
+
+clearances = Table(
+    "clearances",
+    STATE,
+    Column("entity_kind", String(8), primary_key=True),
+    Column("entity", String(255), primary_key=True),
+    Column("detector", String(255), primary_key=True),
+    Column("node_id", String(255), nullable=False),
+    Column("severity", String(8), nullable=False),
+    Column("score", Float, nullable=False),
+    Column("at", Float, nullable=False),
+)

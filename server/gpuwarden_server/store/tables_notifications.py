@@ -26,6 +26,7 @@ told_incidents = Table(
     Column("fault_class", String(16), nullable=False),
     Column("phase", String(16), nullable=False),
     Column("updates", BigInt, nullable=False),
+    Column("parent_id", String(32), nullable=False, server_default=""),  # "" none
 )
 
 notify_members = Table(

@@ -16,12 +16,13 @@ from gpuwarden_verdict.engine.domain import (
     move_key,
 )
 from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass, renamed_ref
+from gpuwarden_verdict.incidents.clearing import Clearance
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
 from gpuwarden_verdict.incidents.kin import Kin
 from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.states import EntityRecord
-from gpuwarden_verdict.signals import Risk
+from gpuwarden_verdict.signals import Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
 
 T = TypeVar("T", Incident, Acquittal, Decision)
@@ -41,6 +42,7 @@ class Kept:
         incidents: Live ones.
         acquittals: Those that hold.
         decisions: Live ones.
+        clearances: What people cleared.
     """
 
     refs: Mapping[Key, EntityRef] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class Kept:
     incidents: Sequence[Incident] = ()
     acquittals: Sequence[Acquittal] = ()
     decisions: Sequence[Decision] = ()
+    clearances: Sequence[Clearance] = ()
 
 
 class Book:
@@ -82,6 +85,7 @@ class Book:
             self._put_acquittal(acquittal)
         for decision in kept.decisions:
             self._put_decision(decision)
+        self._clearances = {(key_of(c.entity), c.detector): c for c in kept.clearances}
         self._note_retired()
 
     def ref(self, key: Key) -> EntityRef | None:
@@ -102,6 +106,28 @@ class Book:
         if not held:
             return ()
         return tuple(one for one in held.values() if one.until > now)
+
+    def knows_of(self, signal: Signal, now: float) -> bool:
+        """Whether a person has cleared what a signal says, and it says nothing new.
+
+        A reading that goes on stays known; one that is new ends what the person said of it.
+        """
+        if not self._clearances:
+            return False
+        name = (key_of(signal.entity), signal.detector)
+        known = self._clearances.get(name)
+        if known is None:
+            return False
+        if not known.covers(signal, now):
+            del self._clearances[name]
+            return False
+        if not signal.event_ids:
+            self._clearances[name] = replace(known, seen_at=now)
+        return True
+
+    def is_cleared(self, entity: EntityRef, detector: str) -> bool:
+        """Whether a person has cleared a detector's evidence of an entity."""
+        return (key_of(entity), detector) in self._clearances
 
     def decisions_of(self, key: Key) -> tuple[Decision, ...]:
         """Live decisions of a target."""
@@ -170,6 +196,8 @@ class Book:
                 self._put_decision(decision)
             for acquittal in outcome.acquittals:
                 self._put_acquittal(acquittal)
+            for known in outcome.clearances:
+                self._clearances[key_of(known.entity), known.detector] = known
             key = self._know(outcome.target)
             if outcome.state_move is not None:
                 self._records[key] = outcome.state_move.after

@@ -8,8 +8,11 @@ from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.domain import Key, Outcome, StateMove, key_of
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.incidents.clearing import clear
+from gpuwarden_verdict.incidents.domain import Incident, IncidentMove
 from gpuwarden_verdict.incidents.moves import acquit_all, acquittals_of
 from gpuwarden_verdict.policy.document import DecisionMove
+from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.states import Trigger, judge_state, step_record
 from gpuwarden_wire.metrics import EntityKind
 
@@ -44,6 +47,17 @@ def revoked(book: Book, pools: PoolBook, move: DecisionMove, now: float) -> Outc
         incident_moves=acquitted,
         acquittals=acquittals_of([one.incident for one in acquitted], now),
     )
+
+
+def cleared(incident: Incident, by: str, reason: str, now: float) -> tuple[IncidentMove, Outcome]:
+    """An incident that a person closes; it comes back on new evidence only.
+
+    Raises:
+        LifecycleError: It is resolved already.
+    """
+    move, known = clear(incident, by, reason, now)
+    target = decision_target(incident.entity)
+    return move, Outcome(target, incident_moves=(move,), clearances=known)
 
 
 def repairs_begun(

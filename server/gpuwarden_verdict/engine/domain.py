@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.incidents.clearing import Clearance
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentMove
 from gpuwarden_verdict.policy.document import Decision, DecisionMove
 from gpuwarden_verdict.policy.states import EntityRecord
@@ -101,6 +102,7 @@ class Outcome:
         checked_at: Newest passed check, None where unchanged.
         snapshots: JSON of what new decisions were made from, by decision id.
         acquittals: What a revoke leaves behind.
+        clearances: What a person put aside with an incident.
         relocated: The target sits elsewhere than before: its state is kept, and the feed is told,
             with the new place.
     """
@@ -115,6 +117,7 @@ class Outcome:
     checked_at: float | None = None
     snapshots: dict[str, str] = field(default_factory=dict)
     acquittals: tuple[Acquittal, ...] = ()
+    clearances: tuple[Clearance, ...] = ()
     relocated: bool = False
 
     @property
@@ -138,6 +141,7 @@ class Outcome:
             or self.state_move
             or self.checked_at is not None
             or self.acquittals
+            or self.clearances
         )
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpuwarden_verdict.context import NodePlace
 from gpuwarden_verdict.engine.book import Book, Kept
-from gpuwarden_verdict.engine.commands import decided, repairs_begun, revoked
+from gpuwarden_verdict.engine.commands import cleared, decided, repairs_begun, revoked
 from gpuwarden_verdict.engine.desk import EventDesk
 from gpuwarden_verdict.engine.directory import Directory
 from gpuwarden_verdict.engine.domain import Outcome, StateMove, key_of
@@ -268,6 +268,16 @@ class FleetEngine:
         move = acknowledge(self.incidents[incident_id], by, reason, now)
         target = decision_target(move.incident.entity)
         self._take_over((Outcome(target, incident_moves=(move,)),))
+
+    def clear(self, incident_id: str, by: str, reason: str, now: float) -> None:
+        """Close an incident; it comes back on new evidence only.
+
+        Raises:
+            LifecycleError: It is resolved already.
+        """
+        now = self._moment.advance(now)
+        _, outcome = cleared(self.incidents[incident_id], by, reason, now)
+        self._take_over((outcome,))
 
     def begin_repair(self, target: EntityRef, by: str, reason: str, now: float) -> None:
         """Move what is excluded of a target into repair; a node takes its GPUs along."""

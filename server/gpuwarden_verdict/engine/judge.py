@@ -94,6 +94,7 @@ class Judge:
         key = key_of(findings.target)
         pool = self._pools.pool(findings.target.node_id)
         before = self._book.incidents_of(key)
+        findings = self._news_of(findings, now)
         moves, live = _advance(before, findings, now, pool.dwell_s, self._new_incident)
         moves, live = self._relate(findings.target, moves, live, now)
         record = self._checked_record(key, findings, now)
@@ -113,6 +114,13 @@ class Judge:
             snapshots=self._snapshots(key, live, decision_moves),
         )
 
+    def _news_of(self, findings: Findings, now: float) -> Findings:
+        """The findings without what a person has cleared already."""
+        book = self._book
+        for step in findings.steps:
+            step.signals = [s for s in step.signals if not book.knows_of(s, now)]
+        return findings
+
     def _relate(
         self,
         target: EntityRef,
@@ -131,6 +139,12 @@ class Judge:
             if change is not None:
                 moves = _with_change(moves, *change, now)
         return moves, tuple(related)
+
+    def _is_pending(self, incident: Incident, family: Family, now: float) -> bool:
+        behind = family.kin.members.get(incident.id)
+        if behind is not None and self._book.is_cleared(*behind):
+            return False  # a person says that the place is well
+        return is_pending(incident, family, now)
 
     def _family(self) -> Family:
         book = self._book
@@ -158,7 +172,7 @@ class Judge:
         case = EntityCase(
             entity=target,
             incidents=tuple(
-                replace(one, parent_id=PENDING) if is_pending(one, family, now) else one
+                replace(one, parent_id=PENDING) if self._is_pending(one, family, now) else one
                 for one in live
             ),
             decisions=self._book.decisions_of(key),

@@ -58,6 +58,7 @@ class Outbox:
             incident.fault_class.value,
             incident.phase.value,
             told.updates if told is not None else 0,
+            incident.parent_id or "",
         )
         if incident.phase is IncidentPhase.RESOLVED:
             repository.forget_incident(connection, incident.id)
@@ -94,8 +95,14 @@ class Outbox:
         return NewFact(kind, move.decision.id, move.at, _payload(kind, move.at, told))
 
     def _place(self, ref: EntityRef) -> dict[str, object]:
-        labels = dict(self._places(ref.node_id))
+        labels = dict(self._places(ref.node_id)) if ref.node_id else _place_labels(ref)
         return {"pool": labels.pop("pool", ""), "labels": labels}
+
+
+def _place_labels(ref: EntityRef) -> dict[str, str]:
+    """A place's own name, as routes and silences ask for it: rack=r7."""
+    kind, _, name = ref.key.partition(":")
+    return {kind: name}
 
 
 def _payload(kind: MessageKind, at: float, told: dict[str, object]) -> str:
@@ -124,6 +131,7 @@ def _incident_form(incident: Incident) -> dict[str, object]:
         "confidence": incident.confidence,
         "opened_at": incident.opened_at,
         "resolved_at": incident.resolved_at,
+        "parent_id": incident.parent_id,
     }
 
 

@@ -21,6 +21,7 @@ class ToldIncident(msgspec.Struct, frozen=True):
     fault_class: str
     phase: str
     updates: int
+    parent_id: str = ""
 
 
 def add_facts(connection: Connection, facts: Sequence[NewFact]) -> None:

@@ -10,6 +10,7 @@ from gpuwarden_server.notifications.planning.cases import (
     Case,
     CaseView,
     Member,
+    Standing,
     case_key_of,
     joins,
     labels_of,
@@ -41,6 +42,8 @@ class CasePlan(Plan):
         self._post(desk, home, MessageKind.UPDATE, source)
 
     def _update(self, desk: PlanDesk, before: Member, after: Member, source: Source) -> None:
+        if self._fold(desk, before, after, source):
+            return
         desk.save(after)
         case = desk.case(self.endpoint, after.case_key)
         acknowledged = _phase(after) == "acknowledged" != _phase(before)
@@ -52,6 +55,31 @@ class CasePlan(Plan):
         whole = acknowledged and CaseView(case, tuple(desk.members_of(case))).acknowledged
         kind = MessageKind.ACKNOWLEDGE if whole else MessageKind.UPDATE
         self._post(desk, case, kind, source)
+
+    def _fold(self, desk: PlanDesk, before: Member, after: Member, source: Source) -> bool:
+        """Whether its cause was found, told already, and it is told with that from now on."""
+        if after.body.get("parent_id") in (None, before.body.get("parent_id")):
+            return False
+        home, former = self._case_of_parent(desk, after), desk.case(self.endpoint, after.case_key)
+        if home is None or (former is not None and former.key == home.key):
+            return False
+        desk.save(replace(after, case_key=home.key))
+        desk.save_case(home.noted(source.at, f"behind it: {line_of(after.body)}"))
+        self._post(desk, home, MessageKind.UPDATE, source)
+        if former is None or former.closed:
+            return True
+        desk.save(_left(after, source.at))
+        told = former.noted(source.at, f"told with its cause: {line_of(after.body)}")
+        closed = not desk.has_standing(former)
+        desk.save_case(replace(told, closed=closed))
+        self._post(desk, told, MessageKind.RESOLVE if closed else MessageKind.UPDATE, source)
+        return True
+
+    def _case_of_parent(self, desk: PlanDesk, member: Member) -> Case | None:
+        parent = member.body.get("parent_id")
+        cause = desk.member(self.endpoint, str(parent)) if parent else None
+        case = desk.case(self.endpoint, cause.case_key) if cause is not None else None
+        return case if case is not None and not case.closed else None
 
     def _close(self, desk: PlanDesk, member: Member, source: Source) -> None:
         desk.save(member)
@@ -66,6 +94,8 @@ class CasePlan(Plan):
 
     def _home(self, desk: PlanDesk, member: Member) -> Case | None:
         """The open case that an incident belongs to, None for one of its own."""
+        if (of_parent := self._case_of_parent(desk, member)) is not None:
+            return of_parent
         same = desk.case(self.endpoint, case_key_of(member.body))
         if same is not None and not same.closed:
             return same
@@ -110,6 +140,13 @@ class CasePlan(Plan):
             desk.drop_updates(self.endpoint, case.key)
         message_id = f"{kind.value.replace('.', '_')}_{source.message_id}"
         desk.post(self.endpoint, kind, case.key, message_id, source.at, due_at=due_at)
+
+
+def _left(member: Member, at: float) -> Member:
+    """What a case keeps of a member that is told elsewhere: over, as far as this case goes."""
+    body = {**member.body, "resolved_at": at}
+    subject = f"{member.subject}/told"
+    return replace(member, subject=subject, standing=Standing.OVER, since=at, body=body)
 
 
 def _phase(member: Member) -> str:

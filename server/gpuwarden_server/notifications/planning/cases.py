@@ -142,7 +142,7 @@ def joins(case: Case, labels: Mapping[str, str], now: float, group_s: float) -> 
     if urgent and SEVERITY_RANK[case.severity] < SEVERITY_RANK[Severity.ERROR]:
         return False
     place = place_of(labels)
-    if case.place.get("node") == place.get("node"):
+    if "node" in place and case.place.get("node") == place["node"]:
         return True
     if case.fault_class != labels.get("fault_class"):
         return False
@@ -202,8 +202,9 @@ class CaseView:
 
     @property
     def first(self) -> Mapping[str, Any]:
-        """The incident that the case began with."""
-        return self.members[0].body
+        """The incident that the case is about: a place's, else the one that it began with."""
+        places = (m.body for m in self.members if m.body["entity_kind"] == "place")
+        return next(places, self.members[0].body)
 
     @property
     def title(self) -> str:
@@ -215,12 +216,15 @@ class CaseView:
         return f"{subject}: {', '.join(name for name, _ in classes.most_common(3))}"
 
     def _subject(self) -> str:
+        place = next((m.body for m in self.members if m.body["entity_kind"] == "place"), None)
+        if place is not None:
+            behind = [member for member in self.members if member.body is not place]
+            with_them = f" with {_counted(behind)} behind it" if behind else ""
+            return f"{place_words(str(place['entity']))}{with_them}"
         if len(self.members) == 1:
             first = self.first
             if first["entity_kind"] == "node":
                 return f"node {first['node_id']}"
-            if first["entity_kind"] == "place":
-                return place_words(str(first["entity"]))
             return f"{_NOUNS.get(first['entity_kind'], 'entity')} {first['entity']} " + (
                 f"on {first['node_id']}"
             )
