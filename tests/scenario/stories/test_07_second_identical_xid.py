@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_verdict.entities import EntityState, FaultClass
 from tests.builders.stories import StoryFleet
 from tests.builders.story_page import Story, assert_documented
 
@@ -37,4 +37,6 @@ def test_story() -> None:
     told = [item for item in incident.evidence if item.detector == "xid:94"]
     assert [item.count for item in told] == [2]
     assert incident.fault_class is FaultClass.MEMORY
+    assert "xid_repeat:94" in {item.detector for item in incident.evidence}
+    assert fleet.state(gpu) is EntityState.EXCLUDED
     assert_documented(STORY, fleet)
