@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from gpuwarden_agent.collector_loop import CollectorLoop
 from gpuwarden_agent.collectors.contract import (
@@ -27,8 +27,6 @@ _LOOK_AT_MOST_EVERY_S = 5.0
 _LOOK_AGAIN_S = 0.5
 """While a call has not come back. Likewise after the start, so that a look comes when the calls of
 a round are over: each wakes a thread for next to nothing."""
-
-_AFTER_OTHERS_S = 0.01
 
 _FOLLOWER_FIRST_PAUSE_S = 1.0
 _FOLLOWER_LONGEST_PAUSE_S = 60.0
@@ -110,20 +108,20 @@ class Scheduler:
     Args:
         collectors: Loops of collectors.
         followers: Loops of followers.
-        together: Names of the collectors that take turns on one thread.
+        together: Names of the collectors that take turns on one thread, in their order.
     """
 
     def __init__(
         self,
         collectors: Sequence[CollectorLoop],
         followers: Sequence[FollowerLoop],
-        together: Collection[str] = (),
+        together: Sequence[str] = (),
     ) -> None:
         self._followers = tuple(followers)
         self._collectors = tuple(collectors)
         self._crews = [Crew([one]) for one in collectors if one.name not in together]
         if shared := [one for one in collectors if one.name in together]:
-            self._crews.append(Crew(shared))
+            self._crews.append(Crew(sorted(shared, key=lambda one: together.index(one.name))))
         self._paused = False
         self._ports: PortWatch | None = None
 
@@ -146,11 +144,8 @@ class Scheduler:
             follower.start()
         now = time.monotonic()
         for crew in self._crews:
-            loops = self._of(crew)
-            for loop in loops:
-                # Those who share a thread begin when most others wait for a device or a process:
-                # two who work at once only wait for each other.
-                loop.begin(now + (_AFTER_OTHERS_S if len(loops) > 1 else 0.0), crew.wake)
+            for loop in self._of(crew):
+                loop.begin(now, crew.wake)
             crew.start()
         if self._ports is not None:
             self._ports.start()

@@ -13,7 +13,6 @@ from gpuwarden_agent.collectors import (
     kernel_log,
     mounts,
     net,
-    nvidia_smi,
     rdma,
     smart,
     storage,
@@ -21,7 +20,6 @@ from gpuwarden_agent.collectors import (
 )
 from gpuwarden_agent.collectors.context import CollectorContext
 from gpuwarden_agent.collectors.contract import Collector, EventFollower
-from gpuwarden_agent.collectors.exporter import build_exporters
 from gpuwarden_agent.collectors.nvml import NvmlCollector, NvmlXidFollower
 
 CollectorFactory = Callable[[CollectorContext], Collector | None]
@@ -41,6 +39,26 @@ def _nvml_xid(context: CollectorContext) -> EventFollower | None:
     return NvmlXidFollower(context.nvml_probe, context.nvml_settings)
 
 
+# Readers of exporters are loaded where they are wanted: with what they import, an HTTP client among
+# it, they weigh more than a MiB.
+
+
+def _nvidia_smi(context: CollectorContext) -> Collector | None:
+    if not context.settings.nvidia_smi:
+        return None
+    from gpuwarden_agent.collectors import nvidia_smi
+
+    return nvidia_smi.build(context)
+
+
+def _exporters(context: CollectorContext) -> Sequence[Collector]:
+    if not context.settings.exporters:
+        return ()
+    from gpuwarden_agent.collectors.exporter import build_exporters
+
+    return build_exporters(context)
+
+
 COLLECTORS: tuple[CollectorFactory, ...] = (
     host.build,
     storage.build,
@@ -52,28 +70,28 @@ COLLECTORS: tuple[CollectorFactory, ...] = (
     hardware_errors.build,
     structure.build,
     _nvml,
-    nvidia_smi.build,
+    _nvidia_smi,
     jobs.build,
     checks.build,
 )
 """Makers of collectors; None where the settings switch one off. A new collector adds its line."""
 
-TOGETHER = frozenset(
-    {
-        "host",
-        "storage",
-        "mounts",
-        "jobs",
-        "structure",
-        "hardware_errors",
-        "net",
-        "rdma",
-        "ethtool",
-    }
+TOGETHER = (
+    "host",
+    "storage",
+    "mounts",
+    "jobs",
+    "structure",
+    "hardware_errors",
+    "net",
+    "rdma",
+    "ethtool",
+    "nvml",
 )
-"""Those that only read what the kernel has at hand: they take turns on one thread."""
+"""Those that take turns on one thread, in this order: first who only reads what the kernel has at
+hand, last who waits for a device."""
 
-COLLECTOR_GROUPS: tuple[CollectorsFactory, ...] = (build_exporters,)
+COLLECTOR_GROUPS: tuple[CollectorsFactory, ...] = (_exporters,)
 """Makers of as many collectors as the settings name."""
 
 FOLLOWERS: tuple[FollowerFactory, ...] = (kernel_log.build, _nvml_xid)

@@ -42,6 +42,7 @@ from gpuwarden_agent.sources.nvml_frames import (
     read_report,
     write_frame,
 )
+from gpuwarden_agent.threads import tell_kernel_my_name
 
 _MODULE = "gpuwarden_agent.sources.nvml_child"
 _LOOK_EVERY_S = 0.1
@@ -245,6 +246,7 @@ class NvmlProbeProcess:
 
     def _follow(self, child: _Child) -> None:
         """Take reports until the child ends; runs in a thread of its own."""
+        tell_kernel_my_name()
         stdout = child.process.stdout
         if stdout is None:
             return
