@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from gpuwarden_models.frames import Frame, NodeEvent
-from gpuwarden_models.recording_events import kernel_logs, read_events
+from gpuwarden_models.recording_events import KnownEntities, kernel_logs, read_events
 from gpuwarden_models.recording_grid import Gridder, Moment
 from gpuwarden_models.recording_jobs import JobTimeline
 from gpuwarden_models.recording_nodes import RecordedNodes, expected_gpus
@@ -231,7 +231,8 @@ class _Teller:
         slots = {place: uuid for place, uuid in slots.items() if place[1]}
         self._names = layout.nodes
         self._before = history.start - history.interval_s
-        self._lines = read_events(tables.kernel, slots, history.start, history.end)
+        known = KnownEntities(slots, layout.entities())
+        self._lines = read_events(tables.kernel, known, history.start, history.end)
         self._waiting = next(self._lines, None)
 
     def frame(self, moment: Moment) -> Frame:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import merge
 from pathlib import Path
+from types import MappingProxyType
 
-from gpuwarden_kernel_log import KernelEvent, LineContext, scan_lines
+from gpuwarden_kernel_log import Family, KernelEvent, LineContext, scan_lines
 from gpuwarden_models.frames import NodeEvent
 from gpuwarden_models.recording_tables import RecordingError
 from gpuwarden_wire.events import Backlog, Event, EventKind
@@ -20,13 +21,49 @@ _NEWS_S = 60.0
 """Lines from longer before the recording are a kernel's old ring: known when it began."""
 
 
+_KINDS: Mapping[Family, EntityKind] = MappingProxyType(
+    {
+        Family.NIC_LINK: EntityKind.NIC,
+        Family.NIC_ERROR: EntityKind.NIC,
+        Family.NVME_ERROR: EntityKind.DISK,
+        Family.BLOCK_ERROR: EntityKind.DISK,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEntities:
+    """Whom lines may speak about.
+
+    Attributes:
+        gpus: GPU by node and PCI address.
+        others: Node, kind and key of all other entities that the metrics name.
+    """
+
+    gpus: Mapping[tuple[str, str], str]
+    others: Set[tuple[str, EntityKind, str]]
+
+    def of(self, node: str, found: KernelEvent) -> tuple[EntityKind, str]:
+        """Whom a line speaks about; the node, where it names nobody that is known."""
+        if gpu := self.gpus.get((node, found.pci_bus_id or "")):
+            return EntityKind.GPU, gpu
+        kind, device = _KINDS.get(found.family), found.device or ""
+        if kind is None or not device:
+            return EntityKind.NODE, ""
+        # A port of an RDMA device, the first namespace of an NVMe controller.
+        spelt = (device, f"{device}/1", f"{device}n1")
+        known = (key for key in spelt if (node, kind, key) in self.others)
+        key = next(known, "")
+        return (kind, key) if key else (EntityKind.NODE, "")
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How the logs of one recording are read: its times, and GPUs by node and PCI address."""
+    """How the logs of one recording are read: its times, and whom they may speak about."""
 
     start: float
     end: float
-    gpus: Mapping[tuple[str, str], str]
+    known: KnownEntities
 
     @property
     def context(self) -> LineContext:
@@ -44,20 +81,20 @@ class _Reading:
 
 
 def read_events(
-    folder: Path, gpus: Mapping[tuple[str, str], str], start: float, end: float
+    folder: Path, known: KnownEntities, start: float, end: float
 ) -> Iterator[NodeEvent]:
     """Events of all kernel logs, oldest first; lines without an absolute time are left out.
 
     Args:
         folder: The recording's kernel/ folder; need not exist.
-        gpus: GPU by node and PCI address.
+        known: Whom lines may speak about.
         start: Epoch seconds of the recording's start: gives syslog lines their year.
         end: Epoch seconds of its end.
 
     Raises:
         RecordingError: A .gz file is broken.
     """
-    reading = _Reading(start, end, gpus)
+    reading = _Reading(start, end, known)
     logs = [sorted(_read_log(path, reading), key=_time_of) for path in kernel_logs(folder)]
     return merge(*logs, key=_time_of)
 
@@ -87,15 +124,15 @@ def _read_log(path: Path, reading: _Reading) -> list[NodeEvent]:
 
 
 def _event(node: str, number: int, found: KernelEvent, said: datetime, reading: _Reading) -> Event:
-    gpu = reading.gpus.get((node, found.pci_bus_id or ""), "")
+    kind, entity = reading.known.of(node, found)
     moment = reading.moment(said)
     old = moment < reading.start - _NEWS_S
     return Event(
         id=f"file:{node}:{number}",
         kind=EventKind.KERNEL_LOG,
         observed_at=moment,
-        entity_kind=EntityKind.GPU if gpu else EntityKind.NODE,
-        entity=gpu,
+        entity_kind=kind,
+        entity=entity,
         family=found.family.value,
         xid=found.xid,
         sxid=found.sxid,

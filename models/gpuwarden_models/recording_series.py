@@ -169,6 +169,14 @@ class Layout:
     nodes: tuple[str, ...]
     kinds: Mapping[EntityKind, KindLayout]
 
+    def entities(self) -> frozenset[tuple[str, EntityKind, str]]:
+        """Node, kind and key of every entity."""
+        return frozenset(
+            (self.nodes[node], kind, key)
+            for kind, item in self.kinds.items()
+            for node, key in zip(item.node_of.tolist(), item.wire_keys, strict=True)
+        )
+
 
 @dataclass(slots=True)
 class Catalogue:
@@ -234,10 +242,6 @@ class Catalogue:
         """Provisional row of an entity, new at first sight."""
         rows = self._rows.setdefault(kind, {})
         return rows.setdefault(entity, len(rows))
-
-    def note_mount(self, node: str, export: str, point: str) -> None:
-        """An export is mounted there."""
-        self._points[(node, export)] = point
 
     def layout(self) -> Layout:
         """Rows and columns, now that all series are known."""

@@ -309,6 +309,29 @@ def test_kernel_logs_may_have_any_wrapper_with_a_time(tmp_path: Path, line: str)
     assert (event.entity, event.backlog) == (A, Backlog.NONE)
 
 
+def test_lines_name_the_ports_and_disks_that_the_metrics_have(tmp_path: Path) -> None:
+    lines = [
+        'node_infiniband_state_id{node="n1",device="mlx5_0",port="1"} 4 1772323200',
+        'node_disk_io_now{node="n1",device="nvme0n1"} 2 1772323230',
+    ]
+    text(tmp_path, lines)
+    (tmp_path / "kernel").mkdir()
+    told = (
+        "mlx5_0: Port: 1 Link DOWN",
+        "nvme nvme0: I/O 12 QID 3 timeout, aborting",
+        "mlx5_core 0000:9a:00.0 ibp154s0: Link down",
+    )
+    (tmp_path / "kernel" / "n1.log").write_text(
+        "".join(f"2026-03-01T00:00:0{n},0+00:00 {line}\n" for n, line in enumerate(told))
+    )
+    found = [event for event in events_of(tmp_path) if event.kind is EventKind.KERNEL_LOG]
+    assert [(event.entity_kind, event.entity) for event in found] == [
+        (NIC, "mlx5_0/1"),
+        (EntityKind.DISK, "nvme0n1"),
+        (NODE, ""),
+    ]
+
+
 def test_lines_from_before_the_recording_are_an_old_ring(tmp_path: Path) -> None:
     text(tmp_path, gpu_lines("DCGM_FI_DEV_GPU_TEMP", [41, 42]))
     (tmp_path / "kernel").mkdir()

@@ -62,8 +62,8 @@ def labels_of(
 
     kind, _, name = fault.entity.partition(":")
     if fault.kind.entity_kind is EntityKind.PLACE:
-        if kind in _PLACES:
-            yield row(_PLACES[kind], name, needed=fault.kind.action_needed)
+        if kind in _PLACES and fault.kind.action_needed:
+            yield row(_PLACES[kind], name, needed=True)
         for node in topology.nodes_at(fault.entity).tolist():
             yield row("node", topology.nodes[node], needed=False)
     elif fault.kind.entity_kind is EntityKind.NIC:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
 
@@ -13,6 +13,8 @@ from gpuwarden_models.simulator.story import FAULT_KINDS, FaultName, ScriptedFau
 from gpuwarden_models.simulator.topology import Topology
 from gpuwarden_wire.metrics import EntityKind
 
+# A stall of a random story is one that its fleet notices: fewer nodes ask for less.
+_NODES_THAT_NOTICE = 60
 _HEAVY_TAIL_SIGMA = 1.0  # rates differ between parts: some are lemons
 
 
@@ -56,7 +58,7 @@ DENSE: Mapping[FaultName, FaultRate] = MappingProxyType(
 COMMON: Mapping[FaultName, FaultRate] = MappingProxyType(
     {
         FaultName.LEAF_REBOOT: FaultRate(1.0, (1.0, 1.0), (180.0, 420.0)),
-        FaultName.MOUNT_STALL: FaultRate(4.0, (30.0, 120.0), (300.0, 1800.0)),
+        FaultName.MOUNT_STALL: FaultRate(4.0, (30.0, 120.0), (1200.0, 5400.0)),
         FaultName.FACILITY_OUTAGE: FaultRate(0.5, (1.0, 1.0), (600.0, 2 * _HOUR)),
         FaultName.PLANNED_REBOOT: FaultRate(0.5, (60.0, 900.0), (1800.0, _HOUR)),
         FaultName.DRIVER_UPGRADE: FaultRate(0.5, (60.0, 900.0), (1200.0, 1800.0)),
@@ -104,6 +106,13 @@ def random_story(
             faults += (
                 _draw(rng, name, entities[row], rate, hours) for _ in range(int(counts[row]))
             )
+    few = max(1.0, _NODES_THAT_NOTICE / len(topology.nodes))
+    faults = [
+        replace(fault, severity=few * fault.severity)
+        if fault.name is FaultName.MOUNT_STALL
+        else fault
+        for fault in faults
+    ]
     return _one_at_a_time(faults)
 
 

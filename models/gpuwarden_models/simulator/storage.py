@@ -57,18 +57,22 @@ class Mounts:
         capacity = bought * effects.storage_share
         self.pressure = min(asked / capacity, storage.most_waiting)
         given = min(1.0, 1.0 / max(self.pressure, 1e-9))
+        asking = up & (reads + writes > 0)
+        self._queue(asking, dt)
         self._count(up * reads * given * dt, up * writes * given * dt, dt)
-        self._queue(up & (reads + writes > 0), dt)
 
     def _count(self, read: Floats, written: Floats, dt: float) -> None:
         mount, storage = self.values, self._parameters
         # A handful of requests look at attributes even when nobody reads or writes.
         idle = self._rng.poisson(0.5 * dt, read.size)
         operations = np.floor((read + written) / storage.operation_bytes) + idle
-        over = max(self.pressure - 1.0, 0.0)
-        # The server works off what came first: replies take longer, and what follows waits.
-        round_trip = storage.round_trip_s * (1.0 + 10.0 * over)
-        queue = storage.queue_s + 0.05 * over
+        # Little's law: with all slots taken a reply takes as long as the server needs for them, and
+        # what waits for a slot as long as it needs for all before it.
+        rate = operations / max(dt, 1e-9)
+        full = (mount["mount_backlog_requests"] > 0) & (rate > 0)
+        each = np.divide(1.0, rate, out=np.zeros_like(rate), where=full)
+        round_trip = storage.round_trip_s + storage.slots * each
+        queue = storage.queue_s + mount["mount_backlog_requests"] * each
         spread = self._rng.uniform(0.9, 1.1, read.size)
         mount["mount_read_bytes_total"] += np.floor(read)
         mount["mount_written_bytes_total"] += np.floor(written)
@@ -81,7 +85,7 @@ class Mounts:
     def _queue(self, asking: NDArray[np.bool_], dt: float) -> None:
         mount, storage = self.values, self._parameters
         over = max(self.pressure - 1.0, 0.0)
-        full = min(1.0, 0.02 + 0.6 * min(self.pressure, 1.0) ** 4 + 0.4 * over)
+        full = 1.0 if over > 0 else 0.02 + 0.7 * self.pressure**4
         mount["mount_slots_in_use_ratio"][:] = np.where(asking, full, 0.02)
         mount["mount_backlog_requests"][:] = np.where(asking, storage.slots * over, 0.0)
         if self.pressure >= _TIMED_OUT:
