@@ -108,6 +108,15 @@ def test_many_nodes_at_once_get_their_own_answers_and_numbers(
         assert heat_of(server, node.node_id) == pytest.approx(37.0 + place / 100)
 
 
+def test_schemas_may_come_before_any_table(server: Running, feeder: Nodes) -> None:
+    node = feeder("s1")
+    table, schema = gpu_table(rows("s1", 40.0))
+    assert node.telemetry([], [schema]).applied_seq == 1
+    assert node.telemetry([table]).applied_seq == 2
+    assert node.telemetry([]).applied_seq == 3
+    assert heat_of(server, "s1") == 40.0
+
+
 def test_what_the_lane_does_not_take_is_refused_as_ever(server: Running, feeder: Nodes) -> None:
     node, other = feeder("r1"), feeder("r2")
     table, schema = gpu_table(rows("r1", 40.0))

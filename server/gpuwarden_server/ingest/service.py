@@ -420,7 +420,8 @@ class IngestService:
             if claim is not Claim.HISTORY:
                 cells = apply_plan(plan, batch.node_id, session, state)
                 is_urgent = remember_tables(plan, session, ownership)
-                parts.keeper.note(batch.node_id, joined_plan(plan, session))
+                if plan.tables:
+                    parts.keeper.note(batch.node_id, joined_plan(plan, session))
             # Under the same lock as the readings, so that a checkpoint has both or neither.
             self._note_sequence(batch, spool.ledgers[Stream.TELEMETRY], digest, now)
             session.telemetry_dirty = True
