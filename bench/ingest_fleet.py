@@ -31,18 +31,56 @@ FAULTY_EACH = 1_000
 FIRST_SEQ = 1
 _SEQ, _TIME = b"\xce\xde\xad\xbe\xef", struct.unpack(">d", b"\x41\xda\x12\x34\x56\x78\x9a\xbc")[0]
 _MODEL = "NVIDIA H100 80GB HBM3"
-_UP = {"gpu_present": 1, "nic_port_state": 4, "nic_carrier": 1, "node_driver_loaded": 1}
-_COUNTS = dict.fromkeys(("node_gpus_visible", "node_gpus_on_pci", "node_gpus_expected"), GPUS)
-_LEVELS = {
-    "gpu_temperature_celsius": (45, 55),
-    "gpu_slowdown_temperature_celsius": (90, 90),
-    "gpu_power_watts": (600, 690),
-    "gpu_utilization_ratio": (0.9, 0.99),
-    "gpu_sm_clock_max_hertz": (1.98e9, 1.98e9),
-    "gpu_memory_total_bytes": (8.5e10, 8.5e10),
-    "gpu_sm_clock_hertz": (1.9e9, 1.98e9),
-    "node_uptime_seconds": (1e6, 1e6),
+_UP = {
+    "gpu_present": 1,
+    "node_clock_synchronised": 1,
+    "nic_port_state": 4,
+    "nic_carrier": 1,
+    "node_driver_loaded": 1,
 }
+_COUNTS = dict.fromkeys(("node_gpus_visible", "node_gpus_on_pci", "node_gpus_expected"), GPUS)
+_LEVELS: dict[str, tuple[float, float]] = {
+    "gpu_temperature_celsius": (45, 55),
+    "gpu_memory_temperature_celsius": (55, 65),
+    "gpu_temperature_margin_celsius": (30, 40),
+    "gpu_slowdown_temperature_celsius": (90, 90),
+    "gpu_shutdown_temperature_celsius": (95, 95),
+    "gpu_power_watts": (600, 690),
+    "gpu_power_instant_watts": (600, 690),
+    "gpu_power_limit_watts": (700, 700),
+    "gpu_power_limit_default_watts": (700, 700),
+    "gpu_power_smoothing_lifetime_ratio": (0.9, 0.9),
+    "gpu_utilization_ratio": (0.9, 0.99),
+    "gpu_memory_utilization_ratio": (0.3, 0.6),
+    "gpu_sm_clock_hertz": (1.9e9, 1.98e9),
+    "gpu_sm_clock_max_hertz": (1.98e9, 1.98e9),
+    "gpu_memory_clock_hertz": (2.6e9, 2.6e9),
+    "gpu_memory_clock_max_hertz": (2.6e9, 2.6e9),
+    "gpu_memory_total_bytes": (8.5e10, 8.5e10),
+    "gpu_memory_used_bytes": (6e10, 7e10),
+    "gpu_memory_reserved_bytes": (6e8, 6e8),
+    "gpu_probe_seconds": (0.01, 0.03),
+    "gpu_row_remap_banks_max": (640, 640),
+    "nic_rate_bytes_per_second": (5e10, 5e10),
+    "disk_in_flight": (0, 20),
+    "disk_endurance_used_ratio": (0.03, 0.03),
+    "disk_available_spare_ratio": (1, 1),
+    "disk_temperature_celsius": (38, 44),
+    "mount_slots_in_use_ratio": (0.01, 0.3),
+    "mount_backlog_requests": (0, 5),
+    "mount_age_seconds": (1e5, 1e5),
+    "node_uptime_seconds": (1e6, 1e6),
+    "node_memory_available_bytes": (1.5e12, 1.6e12),
+    "node_memory_total_bytes": (2e12, 2e12),
+    "node_processes_running": (10, 90),
+    "node_load1": (10, 90),
+    "node_clock_offset_seconds": (1e-5, 1e-4),
+    "node_clock_error_seconds": (1e-4, 1e-4),
+    "node_nfs_mounts": (1, 1),
+    "node_gpu_processes": (GPUS, GPUS),
+    "node_collection_gap_seconds": (0, 0.01),
+}
+"""Of a sound machine under load; gauges of the registry that are not in here are 0."""
 _GROWING = ("energy", "bytes", "seconds_total", "packets", "operations", "completed", "interrupts")
 _QUIET = ("slowdown", "violation", "brake", "pressure", "cap_seconds", "limit_seconds", "pause")
 
@@ -120,10 +158,10 @@ def _range(column: Column) -> tuple[float, float]:
     known: Metric | None = METRIC_BY_NAME.get(column.name)
     if column.name in _LEVELS:
         return _LEVELS[column.name]
-    if known is not None and known.kind is MetricKind.STATE:
-        value = float((_UP | _COUNTS).get(column.name, 0))
-        return value, value
-    return (0.0, 0.0) if column.name.startswith("node_nvml") else (10.0, 90.0)
+    if known is None:
+        return 10.0, 90.0
+    value = float((_UP | _COUNTS).get(column.name, 0)) if known.kind is MetricKind.STATE else 0.0
+    return value, value
 
 
 def _rate(column: Column) -> float:
