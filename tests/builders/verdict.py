@@ -224,7 +224,7 @@ class Fleet:
             recoveries,
             self.now,
             self.new_incident,
-            dwell_of=lambda ref: pool_of(self.policy, ref.node_id).dwell_s,
+            dwell_of=lambda one: pool_of(self.policy, one.entity.node_id).dwell_s,
         )
         self.incident_moves += moves
         for move in moves:

@@ -68,6 +68,7 @@ class Book:
     def __init__(self, kept: Kept) -> None:
         """Go on from what was kept."""
         self._incidents: dict[Key, dict[str, Incident]] = defaultdict(dict)
+        self._by_id: dict[str, Incident] = {}
         self._acquittals: dict[Key, dict[FaultClass, Acquittal]] = defaultdict(dict)
         self._decisions: dict[Key, dict[str, Decision]] = defaultdict(dict)
         self._by_node: dict[str, set[Key]] = defaultdict(set)
@@ -177,7 +178,7 @@ class Book:
 
     def find_incident(self, incident_id: str) -> Incident | None:
         """A live incident by id."""
-        return next((one for one in self.incidents() if one.id == incident_id), None)
+        return self._by_id.get(incident_id)
 
     def find_decision(self, decision_id: str) -> Decision | None:
         """A live decision by id."""
@@ -249,8 +250,10 @@ class Book:
         key = self._know(decision_target(incident.entity))
         if incident.phase is not IncidentPhase.RESOLVED:
             self._incidents[key][incident.id] = incident
+            self._by_id[incident.id] = incident
         else:
             self._incidents[key].pop(incident.id, None)
+            self._by_id.pop(incident.id, None)
 
     def _put_acquittal(self, acquittal: Acquittal) -> None:
         key = self._know(decision_target(acquittal.entity))

@@ -95,7 +95,7 @@ class Judge:
         pool = self._pools.pool(findings.target.node_id)
         before = self._book.incidents_of(key)
         findings = self._news_of(findings, now)
-        moves, live = _advance(before, findings, now, pool.dwell_s, self._new_incident)
+        moves, live = _advance(before, findings, now, pool, self._new_incident)
         moves, live = self._relate(findings.target, moves, live, now)
         record = self._checked_record(key, findings, now)
         decision_moves = self._decide(findings.target, live, record, now)
@@ -242,7 +242,7 @@ def _advance(
     before: Sequence[Incident],
     findings: Findings,
     now: float,
-    dwell_s: float,
+    pool: PoolPolicy,
     new_incident: Callable[[], str],
 ) -> tuple[list[IncidentMove], tuple[Incident, ...]]:
     """Moves of all steps in order, and what is open at the end; without a step, time passes."""
@@ -254,7 +254,7 @@ def _advance(
             step.recoveries,
             now,
             new_incident,
-            dwell_of=lambda ref: dwell_s,
+            dwell_of=lambda incident: pool.dwell_of(incident.fault_class),
         )
         live = _live_after(live, made)
         moves += made

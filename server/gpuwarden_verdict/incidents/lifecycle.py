@@ -64,7 +64,7 @@ def advance(
     now: float,
     new_id: Callable[[], str],
     *,
-    dwell_of: Callable[[EntityRef], float] = lambda _ref: 600.0,
+    dwell_of: Callable[[Incident], float] = lambda _incident: 600.0,
 ) -> list[IncidentMove]:
     """Moves that signals, recoveries and the passing of time bring; at most one an incident.
 
@@ -79,7 +79,7 @@ def advance(
         recoveries: Applied before the signals.
         now: Server's UTC, epoch seconds.
         new_id: Gives "inc-" ids.
-        dwell_of: How long recovery must hold, seconds, by entity (policy).
+        dwell_of: How long recovery must hold, seconds, by pool and class (policy).
     """
     drafts = [_Draft(incident) for incident in open_incidents]
     by_entity: dict[EntityRef, list[_Draft]] = {}
@@ -94,7 +94,7 @@ def advance(
         if opened is not None:
             siblings.append(opened)
             drafts.append(opened)
-    moves = (draft.close(now, dwell_of(draft.incident.entity)) for draft in drafts)
+    moves = (draft.close(now, dwell_of(draft.incident)) for draft in drafts)
     return [move for move in moves if move is not None]
 
 

@@ -44,6 +44,7 @@ class PoolPolicy:
         exclude_confidence: Least confidence for the exclude rung, 0..1.
         settle_s: Wait before evidence that an application can cause, or an echo, is judged.
         dwell_s: How long recovery evidence must hold before an exclusion ends by itself.
+        dwell_s_of: The same by class of fault, where it differs.
         exclusion_ttl_s: Expiry of an exclusion whose evidence is not renewed.
         score_may_exclude: Whether the learnt score alone may exclude (the gate must also be open).
     """
@@ -58,6 +59,11 @@ class PoolPolicy:
     exclusion_ttl_s: float
     score_may_exclude: bool
     labels: tuple[tuple[str, str], ...] = ()
+    dwell_s_of: tuple[tuple[FaultClass, float], ...] = ()
+
+    def dwell_of(self, fault_class: FaultClass) -> float:
+        """How long recovery from a fault of a class must hold, seconds."""
+        return next((s for named, s in self.dwell_s_of if named is fault_class), self.dwell_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument, PoolPolicy
 from gpuwarden_verdict.policy.problem import PolicyError
 from gpuwarden_verdict.tuning.parse import parse_tuning, tuning_form
@@ -205,6 +206,15 @@ def _cap(where: str, value: object) -> dict[str, float]:
     return read
 
 
+def _dwells(where: str, value: object) -> tuple[tuple[FaultClass, float], ...]:
+    table = _table(where, value)
+    _refuse_unknown(where, table, tuple(FaultClass))
+    return tuple(
+        (FaultClass(name), _number(f"{where}.{name}", seconds, least=0, most=math.inf))
+        for name, seconds in sorted(table.items())
+    )
+
+
 _SECONDS = partial(_number, least=0, most=math.inf)
 _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "mode": _mode,
@@ -212,6 +222,7 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "exclude_confidence": partial(_number, least=0, most=1),
     "settle_s": _SECONDS,
     "dwell_s": _SECONDS,
+    "dwell_s_of": _dwells,
     "exclusion_ttl_s": partial(_number, least=60, most=math.inf),
     "score_may_exclude": _flag,
 }

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.policy.document import Cap, Mode
 from gpuwarden_verdict.policy.parse import (
     BUILT_IN,
@@ -76,6 +77,8 @@ def test_override_mode_touches_the_default_pool_only() -> None:
         ('[defaults]\nsettle_s = "30"', "defaults.settle_s"),
         ("[defaults]\nsettle_s = -1", "defaults.settle_s"),
         ("[defaults]\ndwell_s = nan", "defaults.dwell_s"),
+        ("[defaults]\ndwell_s_of = { heat = 3 }", "defaults.dwell_s_of.heat"),
+        ("[defaults]\ndwell_s_of = { nic = -1 }", "defaults.dwell_s_of.nic"),
         ("[defaults]\nexclusion_ttl_s = 1", "defaults.exclusion_ttl_s"),
         ("[defaults]\nscore_may_exclude = 1", "defaults.score_may_exclude"),
         ("[defaults]\ncap = 3", "defaults.cap"),
@@ -130,3 +133,11 @@ def test_labels_that_say_nothing_are_refused(pool: str, key: str) -> None:
     with pytest.raises(PolicyError) as error:
         parse_policy(f"[[pools]]\n{pool}")
     assert error.value.key == key
+
+
+def test_the_dwell_may_differ_by_class_and_pools_inherit_it() -> None:
+    pool_a = "[[pools]]\nname = 'a'\nnodes = ['a*']\ndwell_s = 9"
+    document = parse_policy(f"[defaults]\ndwell_s_of = {{ nic = 5 }}\n{pool_a}")
+    for pool, rest in zip(document.pools, (9.0, 600.0), strict=True):
+        assert pool.dwell_of(FaultClass.NIC) == 5.0
+        assert pool.dwell_of(FaultClass.BUS) == rest
