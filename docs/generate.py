@@ -19,6 +19,7 @@ from gpuwarden_kernel_log import Family, xid_codes, xid_entry
 from gpuwarden_server.config import Settings
 from gpuwarden_verdict.detectors import EVENT_DETECTORS, SWEEP_DETECTORS
 from gpuwarden_verdict.detectors.about import Described
+from gpuwarden_verdict.detectors.xid_rules import XID_RULES, Same
 from gpuwarden_wire.registry import METRICS
 
 DOCS = Path(__file__).resolve().parent
@@ -73,6 +74,7 @@ def _kernel_log() -> str:
         "The XID catalogue: the action is the immediate one of NVIDIA's XID catalogue; a code that "
         "*acts alone* may exclude a GPU without settling or corroboration, an *echo* never opens "
         "an incident by itself, and what a *program* can cause is judged with the rest of its job. "
+        "What an XID means when it comes again stands in [detectors.md](detectors.md). "
         "XID 48 with a 63 or 64 within 30 s asks for a drain of the GPU; a fatal driver code "
         "that does not act alone (46, 62, 119 and others), told by more than half of a node's "
         "GPUs within 30 s, is advice about the node and excludes none of them. "
@@ -150,7 +152,7 @@ def _detectors() -> str:
                 about.clears,
             )
         )
-    return _page(
+    page = _page(
         "Detectors",
         "All that may speak about a GPU, node, port, disk or mount. A detector reads events as "
         "they arrive, or the state of the whole fleet every few seconds. What it says is evidence "
@@ -161,6 +163,32 @@ def _detectors() -> str:
         ("detector", "plane", "reads", "says", "limit", "highest rung", "what clears it"),
         rows,
     )
+
+    return page + _REPEATS_LEAD + _table(_REPEATS_HEAD, _repeats())
+
+
+_REPEATS_LEAD = """
+## XIDs that come again
+
+The rules of `xid_repeat`. Lines near together are one occurrence; a passed check starts the count
+anew; codes that only echo another fault are in no rule. *Alone*: only where no other GPU of the
+node tells the code within the window, since what strikes several is a program's doing.
+
+"""
+_REPEATS_HEAD = ("codes", "the same", "times", "within", "alone", "highest rung", "means")
+
+
+def _repeats() -> Iterable[tuple[str, ...]]:
+    for rule in XID_RULES:
+        yield (
+            ", ".join(str(code) for code in sorted(rule.codes)),
+            {Same.GPU: "GPU", Same.CLUSTER: "GPC and TPC", Same.LINK: "NVLink"}[rule.same],
+            str(rule.count),
+            f"{rule.window_s / 3600:g} h",
+            "yes" if rule.alone else "",
+            rule.weight.max_rung.name.lower(),
+            rule.says,
+        )
 
 
 def _default(value: object) -> str:
