@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwarden_models.backtest.blind import blind_planes
 from gpuwarden_models.backtest.flags import FlagBook
@@ -16,10 +16,10 @@ from gpuwarden_models.backtest.scores import Watched, score
 from gpuwarden_models.frames import Frame
 from gpuwarden_verdict.engine import FleetEngine
 from gpuwarden_verdict.fusion import FusionModel
-from gpuwarden_verdict.policy.document import Mode, PolicyDocument
-from gpuwarden_verdict.policy.parse import override_mode
+from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument
 from gpuwarden_wire.metrics import EntityKind
 
+_NO_CAP = Cap(max_nodes=1_000_000_000, max_percent=100.0)
 Progress = Callable[[float], None]
 """Told the share of the time that is played, 0..1."""
 
@@ -54,6 +54,8 @@ def backtest(
     policy: PolicyDocument,
     model: FusionModel | None,
     progress: Progress = silent,
+    *,
+    keep_caps: bool = False,
 ) -> Report:
     """Play a history through the judge, in act mode and with the learnt score's gate open.
 
@@ -63,13 +65,14 @@ def backtest(
         policy: The rules; their mode is taken as act.
         model: The learnt score, None for rules alone.
         progress: Told how far it is.
+        keep_caps: Let caps hold exclusions back, though nobody repairs what a backtest excludes.
 
     Raises:
         RecordingError: A file of the recording broke off in the middle.
     """
     began = time.process_time()
     flags, census = FlagBook(), _Census()
-    acting = override_mode(policy, Mode.ACT)
+    acting = _acting(policy, keep_caps=keep_caps)
     engine = FleetEngine(acting, model=model, gate_open=True, watch=flags.watch)
     player = Player(engine, history)
     length = max(history.end - history.start, history.interval_s)
@@ -98,6 +101,15 @@ def backtest(
         blind=tuple(blind_planes(history)),
         scores=score(found, history.labels, watched) if history.labels else None,
     )
+
+
+def _acting(policy: PolicyDocument, *, keep_caps: bool) -> PolicyDocument:
+    """The policy with all its pools in act mode, under the version that the user knows it by."""
+    pools = tuple(
+        replace(pool, mode=Mode.ACT, cap=pool.cap if keep_caps else _NO_CAP)
+        for pool in policy.pools
+    )
+    return replace(policy, pools=pools)
 
 
 def _behind(history: History) -> dict[tuple[str, str], frozenset[str]]:

@@ -59,6 +59,13 @@ def backtest(
     rules_alone: Annotated[
         bool, typer.Option("--rules-alone", help="Without the learnt score.")
     ] = False,
+    keep_caps: Annotated[
+        bool,
+        typer.Option(
+            "--keep-caps",
+            help="Let caps hold exclusions back, though nobody repairs what a backtest excludes.",
+        ),
+    ] = False,
 ) -> None:
     """Play a recording through the judge: what would be flagged, excluded and missed, and when.
 
@@ -69,7 +76,7 @@ def backtest(
     try:
         history, source = _history(recording, beside)
         score = None if rules_alone else _model(model)
-        report = _play(history, source, _rules(policy), score)
+        report = _play(history, source, _rules(policy), score, keep_caps)
         _write(report, json_file, html_file)
     except errors as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
@@ -161,11 +168,15 @@ def _model(folder: Path | None) -> Any:
     return loaded.model
 
 
-def _play(history: Any, source: str, rules: Any, score: Any) -> Any:
+def _play(history: Any, source: str, rules: Any, score: Any, keep_caps: bool) -> Any:
     run = load("gpuwarden_models.backtest.running", "backtest", "train")
     with _progress() as bar:
         task = bar.add_task(f"{len(history.nodes)} nodes", total=1.0)
-        return run(history, source, rules, score, lambda share: bar.update(task, completed=share))
+
+        def show(share: float) -> None:
+            bar.update(task, completed=share)
+
+        return run(history, source, rules, score, show, keep_caps=keep_caps)
 
 
 @contextmanager

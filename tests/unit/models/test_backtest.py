@@ -84,3 +84,25 @@ def test_what_the_score_would_have_done_stands_beside_what_its_gate_lets_it_do()
     assert "learnt risk" in " ".join(flag.reasons)
     assert (flag.rung, flag.rung_gated) == (Rung.EXCLUDE, Rung.SUSPECT)
     assert flag.first_excluded_at is not None and flag.risk > 0.5
+
+
+def test_caps_hold_nothing_back_unless_they_are_to() -> None:
+    """Nobody repairs what a backtest excludes: a cap of one would be full for ever."""
+    setting = Setting(3, 2, seed=5, interval_s=60.0)
+    gpus = [gpu.gpu_uuid for gpu in Simulation(setting).topology.gpus]
+    lost = [
+        ScriptedFault(FaultName.GPU_OFF_BUS, gpus[place], 120.0 + 60.0 * place) for place in (0, 2)
+    ]
+    played, one = simulated(setting, lost, 12), "[defaults]\ncap = { max_nodes = 1 }"
+    assert {f.rung for f in flags_of(played, None, one) if f.name.entity in gpus} == {Rung.EXCLUDE}
+    kept = backtest(played, "made up", parse_policy(one), None, keep_caps=True).flags
+    second = next(f for f in kept if f.name.entity == gpus[2])
+    assert (second.rung, second.held_back) == (Rung.SUSPECT, "cap_nodes")
+
+
+def test_pools_of_their_own_act_too() -> None:
+    setting = Setting(2, 2, seed=5, interval_s=60.0)
+    gpu = Simulation(setting).topology.gpus[0].gpu_uuid
+    played = simulated(setting, [ScriptedFault(FaultName.GPU_OFF_BUS, gpu, 120.0)], 8)
+    policy = '[[pools]]\nname = "mine"\nnodes = ["gpu-*"]\nmode = "observe"'
+    assert Rung.EXCLUDE in {f.rung for f in flags_of(played, None, policy)}
