@@ -18,6 +18,9 @@ from gpuwarden_models.recording_xids import TOLD_BY
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, GpuJob, Inventory, JobKind
 from gpuwarden_wire.metrics import EntityKind
 
+_VISIBLE = "node_gpus_visible"
+_GONE_FRAMES = 2
+"""A GPU that its node does not count is missed once it was not read for so many frames."""
 _SAME_BOOT_S = 60.0
 """The clock is corrected, and a scrape comes a little early or late."""
 
@@ -42,6 +45,8 @@ class RecordedNodes:
         self._seen = {
             kind: np.zeros(len(item.keys), dtype=np.bool_) for kind, item in layout.kinds.items()
         }
+        gpus = layout.kinds.get(EntityKind.GPU)
+        self._unread = np.zeros(len(gpus.keys) if gpus is not None else 0, np.int64)
         self._gpus: dict[str, dict[str, GpuIdentity]] = {}
         self._booted = np.full(len(layout.nodes), np.nan)
         self._boot_ids = [""] * len(layout.nodes)
@@ -70,6 +75,7 @@ class RecordedNodes:
             self._seen[table.kind] |= table.reported
             for row in fresh.tolist():
                 self._note(table, row)
+        self._note_gone(tables)
         self._pending |= self._jobs.advance(at)
         names = self._layout.nodes
         due = sorted(names[node] for node in heard if names[node] in self._pending)
@@ -96,6 +102,29 @@ class RecordedNodes:
             attributes={"booted_at": booted_at, "told_by": TOLD_BY},
         )
         return NodeEvent(name, boot_id, event)
+
+    def _note_gone(self, tables: Sequence[FrameTable]) -> None:
+        """GPUs that are read no more, of nodes that count fewer than before, leave the inventory.
+
+        Without such a count nobody knows: exporters drop GPUs until they are restarted.
+        """
+        by_kind = {table.kind: table for table in tables}
+        gpus, nodes = by_kind.get(EntityKind.GPU), by_kind.get(EntityKind.NODE)
+        if gpus is None or nodes is None or _VISIBLE not in nodes.schema.names:
+            return
+        visible = np.full(len(self._layout.nodes), np.inf)
+        counted = nodes.reported & ~np.isnan(nodes.column(_VISIBLE))
+        visible[nodes.node_of[counted]] = nodes.column(_VISIBLE)[counted]
+        self._unread[np.isfinite(visible)[gpus.node_of]] += 1
+        self._unread[gpus.reported] = 0
+        seen = self._seen[EntityKind.GPU]
+        held = np.bincount(gpus.node_of[seen], minlength=visible.size)
+        gone = seen & (self._unread >= _GONE_FRAMES) & (visible < held)[gpus.node_of]
+        for row in np.flatnonzero(gone).tolist():
+            node = self._layout.nodes[int(gpus.node_of[row])]
+            self._gpus.get(node, {}).pop(gpus.keys[row], None)
+            self._pending.add(node)
+        seen[gone] = False
 
     def _note(self, table: FrameTable, row: int) -> None:
         """An entity is seen for the first time; a GPU takes the place of what was in its slot."""
