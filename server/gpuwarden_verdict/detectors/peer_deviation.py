@@ -40,6 +40,9 @@ TEMPERATURE, SLOWDOWN_AT = "gpu_temperature_celsius", "gpu_slowdown_temperature_
 NEAR_LIMIT_C = 10.0
 """A GPU that is merely warmer than its peers needs no action: only near its slowdown limit."""
 LIMIT_WHERE_UNKNOWN_C = 90.0
+LIMITERS, SOFTWARE_POWER_CAP = "gpu_clock_event_reasons", 0x4  # nvml.h: nvmlClocksEventReason
+AT_LIMIT = 0.95
+"""Power of at least this share of a GPU's own limit is what the limit allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,21 @@ def _near_slowdown(scene: Scene) -> AnyArray:
     return scene.latest(TEMPERATURE) >= limit - NEAR_LIMIT_C
 
 
+def _not_power_capped(scene: Scene) -> AnyArray:
+    """GPUs whose clock the power limit does not hold: that is normal under load, and by design."""
+    reasons = np.nan_to_num(scene.latest(LIMITERS)).astype(np.int64)
+    free: AnyArray = (reasons & SOFTWARE_POWER_CAP) == 0
+    return free
+
+
+def _below_power_limit(scene: Scene) -> AnyArray:
+    """GPUs whose power is not what their own limit allows."""
+    limit = scene.view.last("gpu_power_limit_watts")
+    with np.errstate(invalid="ignore"):
+        at_limit: AnyArray = scene.mean("gpu_power_watts") >= AT_LIMIT * limit
+    return ~at_limit
+
+
 def _name_on_node(key: str) -> str:
     return key.partition("/")[2]
 
@@ -222,7 +240,13 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
         "power_peers",
         1,
         PeerRow(
-            "gpu_power_watts", -1.0, _BY_PHASE, relative=True, usual_from=100.0, bands=BUSY_BAND
+            "gpu_power_watts",
+            -1.0,
+            _BY_PHASE,
+            relative=True,
+            usual_from=100.0,
+            bands=BUSY_BAND,
+            condition=_below_power_limit,
         ),
         LimitRule("ratio", 0.35, 0.15, 0.7, persist_s=300.0),
         _Meaning(
@@ -245,6 +269,7 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
             usual_from=1e8,
             bands=BUSY_BAND,
             least_spread=15e6,
+            condition=_not_power_capped,
         ),
         LimitRule("ratio", 0.15, 0.08, 0.6, persist_s=300.0),
         _Meaning(

@@ -84,6 +84,8 @@ def test_a_gpu_far_from_its_peers_is_told_as_advice_and_cleared(
         {"gpu_power_watts": 560.0},
         {"gpu_sm_clock_hertz": 1.8e9},
         {"gpu_power_watts": 300.0, "gpu_utilization_ratio": 0.3},  # less load, less power
+        {"gpu_power_watts": 300.0, "gpu_power_limit_watts": 300.0},  # capped, as it was told to be
+        {"gpu_sm_clock_hertz": 1.2e9, "gpu_clock_event_reasons": 4.0},  # software power cap
     ],
 )
 def test_what_is_usual_or_differs_for_a_reason_is_not_told(
