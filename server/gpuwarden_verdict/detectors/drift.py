@@ -21,6 +21,7 @@ from gpuwarden_verdict.detectors.peer_deviation import job_phase, model_phase
 from gpuwarden_verdict.detectors.scene import BANDS, Scene
 from gpuwarden_verdict.detectors.statistic import Measured, StatisticDetector
 from gpuwarden_verdict.entities import FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.features import CELSIUS_PER_WATT
 from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.signals import Plane
 from gpuwarden_verdict.tuning.limits import LimitRule
@@ -142,6 +143,17 @@ def _common(row: DriftRow, scene: Scene, moved: F32) -> F32:
     return common
 
 
+def _heat(scene: Scene) -> F32:
+    """Temperature less what the GPU's own draw explains of it: a cap cools, and its end heats.
+
+    Of a GPU that never told its power, the temperature as it is.
+    """
+    celsius, watts = scene.mean(_TEMPERATURE), scene.mean(_POWER)
+    untold = np.isnan(scene.view.ewma_fast(_POWER))
+    own_draw = np.where(untold, np.float32(0.0), np.float32(CELSIUS_PER_WATT) * watts)
+    return (celsius - own_draw).astype(np.float32)
+
+
 def _mean_of(metric: str) -> Callable[[Scene], F32]:
     return lambda scene: scene.mean(metric)
 
@@ -182,7 +194,8 @@ def _detector(
     )
 
 
-_TEMPERATURE, _PROBE = "gpu_temperature_celsius", "gpu_probe_seconds"
+_TEMPERATURE, _POWER = "gpu_temperature_celsius", "gpu_power_watts"
+_PROBE = "gpu_probe_seconds"
 _CORRECTED, _SYMBOLS = "gpu_ecc_corrected_volatile_total", "nic_symbol_errors_total"
 _BY_PHASE = (job_phase, model_phase)
 
@@ -190,14 +203,14 @@ DRIFT_DETECTORS: tuple[StatisticDetector, ...] = (
     _detector(
         EntityKind.GPU,
         _TEMPERATURE,
-        DriftRow("temperature_drift", _mean_of(_TEMPERATURE), True, _BY_PHASE, 1.0),
+        DriftRow("temperature_drift", _heat, True, _BY_PHASE, 1.0),
         LimitRule("celsius", 8.0, 5.0, 25.0, persist_s=600.0),
         _Meaning(
             FaultClass.THERMAL,
             0.3,
             "a GPU that runs hotter than it used to under the same load",
-            "GPU {entity} runs {value:.0f} C hotter than it used to under this load"
-            " ({usual:.0f} C), and its peers do not: its cooling gets worse",
+            "GPU {entity} runs {value:.0f} C hotter than it used to for what it draws, and its"
+            " peers do not: its cooling gets worse",
         ),
     ),
     _detector(

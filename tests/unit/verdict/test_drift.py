@@ -79,6 +79,22 @@ def test_a_change_of_load_is_no_drift() -> None:
     assert said == []
 
 
+def test_a_power_cap_that_ends_is_no_drift() -> None:
+    fleet = Fleet(nodes=2)
+    said: list[Signal] = []
+    while fleet.now < START + 9 * HOUR:
+        watts = 400.0 if fleet.now < START + 5 * HOUR else 650.0
+        for refs, drawn in ((fleet.all_gpus()[1:], 650.0), ([ODD], watts)):
+            fleet.tell(
+                refs,
+                gpu_temperature_celsius=25.0 + 0.055 * drawn,
+                gpu_power_watts=drawn,
+                gpu_utilization_ratio=0.95,
+            )
+        said += fleet.sweep(STEP)
+    assert [s for s in said if s.detector == "temperature_drift"] == []
+
+
 def test_counts_of_errors_are_held_against_their_own_past() -> None:
     fleet = Fleet(nodes=2)
     port = EntityRef(EntityKind.NIC, "n0/mlx5_0/1", "n0")
