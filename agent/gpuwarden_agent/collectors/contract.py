@@ -95,8 +95,9 @@ class CollectorError(Exception):
 class Collector(Protocol):
     """Reads one subsystem periodically.
 
-    The scheduler calls `collect` in the collector's own thread, never twice at once. A call that is
-    past `deadline_s` is reported as trouble and left alone; the other collectors go on.
+    The scheduler calls `collect` never twice at once. Collectors that answer at once take turns on
+    one thread; one that holds others up is left alone with its thread from then on. A call that is
+    past `deadline_s` is reported as trouble; the other collectors go on.
     """
 
     @property
