@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,7 @@ from tests.builders.server import (
     running_server,
     wait_until,
 )
+from tests.builders.stores import query
 from tests.fakes.clock import MovedClock
 
 BOTH_STORES = True
@@ -89,6 +91,12 @@ def house(tmp_path: Path) -> Iterator[House]:
 def break_gpu(house: House) -> None:
     house.agent.events(xid_event(79, SLOT))
     wait_until(lambda: exclusions_of(house.server)["exclusions"], "excluded")
+
+
+def end_of_job(server: Running, job: str) -> str:
+    end = {"job": job, "state": "FAILED", "nodes": [OLD]}
+    answer = server.admin.post("/v1/events", json={"job_ends": [end]})
+    return str(answer.json()["items"][0]["outcome"])
 
 
 def hosts(server: Running) -> str:
@@ -223,9 +231,13 @@ def test_a_restart_finds_the_node_by_its_new_name_alone(tmp_path: Path) -> None:
         agent.introduce([make_gpu(number, OLD) for number in range(2)])
         house.measure(301.0)
         break_gpu(house)
+        assert end_of_job(server, "slurm:1") == "stored"
         house.rename().raise_for_status()
+        assert end_of_job(server, "slurm:2") == "stored"  # Slurm may know it by the old name yet
         house.measure(302.0)
         agent.close()
+    told = query(settings.state_folder, "SELECT CAST(nodes AS TEXT) FROM job_ends")
+    assert [json.loads(row[0]) for row in told] == [[NEW], [NEW]]
     with running_server(settings) as server:
         agent.server, agent.client = server, Feeder(server, agent.key, OLD).client
         house = House(server, agent, agent)

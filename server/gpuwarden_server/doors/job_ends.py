@@ -117,7 +117,8 @@ class JobEndDoor:
         """Where it ran: as is said, else in its newest run that no end is known of."""
         ended_at = max((one.end.at for one in ends), default=0.0)
         latest = [run for run in runs if run.until is None or run.until > ended_at] or runs
-        nodes = sorted({*named} or {run.node_id for run in latest if run.job == job})
+        present = {self._parts.service.present_name(name) for name in named}
+        nodes = sorted(present or {run.node_id for run in latest if run.job == job})
         unknown = [node for node in nodes if self._parts.directory.node(node) is None]
         if unknown:
             raise ProblemError(

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     and_,
     case,
+    cast,
     delete,
     func,
     insert,
@@ -28,6 +29,7 @@ from sqlalchemy import (
 from gpuwarden_server.store.base import STATE
 from gpuwarden_server.store.tables_fleet import keys, nodes
 from gpuwarden_server.store.tables_inventory import inventory
+from gpuwarden_server.store.tables_jobs import job_ends
 from gpuwarden_server.store.tables_judging import decisions, entity_state_moves, incidents
 from gpuwarden_server.store.tables_names import former_names
 from gpuwarden_server.store.tables_notifications import silences
@@ -63,6 +65,7 @@ def rename_node(connection: Connection, old: str, new: str, at: float) -> None:
     _rename_in_bodies(connection, old, new)
     _rename_in_scopes(connection, old, new)
     _rename_in_silences(connection, old, new, at)
+    _rename_in_job_ends(connection, old, new)
     connection.execute(insert(former_names).values(name=old, until=at, node_id=new))
 
 
@@ -148,6 +151,14 @@ def _rename_in_silences(connection: Connection, old: str, new: str, at: float) -
         if changed != matchers:
             body = msgspec.json.encode(changed).decode()
             connection.execute(update(silences).where(c.id == silence_id).values(matchers=body))
+
+
+def _rename_in_job_ends(connection: Connection, old: str, new: str) -> None:
+    c = job_ends.c
+    names_it = cast(c.nodes, String).contains(f'"{old}"', autoescape=True)
+    for end_id, names in connection.execute(select(c.id, c.nodes).where(names_it)).all():
+        changed = [new if name == old else name for name in names]
+        connection.execute(update(job_ends).where(c.id == end_id).values(nodes=changed))
 
 
 def _renamed_matcher(matcher: str, old: str, new: str) -> str:
