@@ -118,7 +118,7 @@ class ReplayView(BaseModel):
 
 
 _Matcher = Annotated[
-    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*!?=\S.*$", examples=["rack=r12"])
+    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*!?=[^\s\u0085\ufeff].*$", examples=["rack=r12"])
 ]
 
 
