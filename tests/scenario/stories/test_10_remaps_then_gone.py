@@ -26,6 +26,8 @@ def tell() -> StoryFleet:
     node.set(EntityKind.NODE, "", node_gpus_visible=3.0, node_gpus_on_pci=3.0)
     lost = {"entity_kind": EntityKind.GPU, "entity": gpu.key, "attributes": {"probes": 2}}
     fleet.events(node, fleet.event(EventKind.GPU_LOST, **lost))
+    del node.gpus[1]
+    fleet.events(node, fleet.inventory(node))
     fleet.interval_s = 30.0
     fleet.run(300)
     return fleet
@@ -41,5 +43,5 @@ STORY = Story(
 
 def test_story() -> None:
     fleet = tell()
-    assert fleet.nodes[0].gpu(1).key in fleet.excluded()
+    assert fleet.excluded() == ["GPU-n000-1"]
     assert_documented(STORY, fleet)

@@ -25,11 +25,11 @@ def tell() -> StoryFleet:
 
 
 def lose(fleet: StoryFleet, node: Node, number: int) -> None:
-    uuid = node.gpus[number].gpu_uuid
+    uuid = node.gpus.pop(number).gpu_uuid
     del node.readings[EntityKind.GPU][uuid]
     node.set(EntityKind.NODE, "", node_gpus_visible=7.0, node_gpus_on_pci=7.0)
     lost = {"entity_kind": EntityKind.GPU, "entity": uuid, "attributes": {"probes": 2}}
-    fleet.events(node, fleet.event(EventKind.GPU_LOST, **lost))
+    fleet.events(node, fleet.event(EventKind.GPU_LOST, **lost), fleet.inventory(node))
 
 
 STORY = Story(
@@ -45,7 +45,5 @@ STORY = Story(
 
 def test_story() -> None:
     fleet = tell()
-    unsaid, _, _ = fleet.nodes
-    assert unsaid.gpus[5].gpu_uuid in fleet.excluded()
-    assert {one.node_id for one in fleet.exclusions()} == {"n000", "n001"}
+    assert fleet.excluded() == ["GPU-n000-5", "GPU-n001-6"]
     assert_documented(STORY, fleet)
