@@ -12,7 +12,7 @@ DAYS = 55
 
 
 def tell() -> StoryFleet:
-    fleet = StoryFleet(2, gpus=4, interval_s=7200.0)
+    fleet = StoryFleet(2, gpus=4, interval_s=14_400.0)
     node = fleet.nodes[0]
     gpu = node.gpu(1)
     fleet.never_suspect(*(node.gpu(number) for number in (0, 2, 3)))
@@ -20,7 +20,7 @@ def tell() -> StoryFleet:
     for half_day in range(2 * DAYS):
         remapped = 254.0 * ((half_day + 1) / (2 * DAYS)) ** 2
         node.set_gpu(1, gpu_rows_remapped_correctable_total=float(int(remapped)))
-        fleet.run(43_200, every_s=7200.0)
+        fleet.run(43_200, every_s=14_400.0)
     assert fleet.state(gpu) is not EntityState.HEALTHY, "told before it vanished"
     del node.readings[EntityKind.GPU][gpu.key]
     node.set(EntityKind.NODE, "", node_gpus_visible=3.0, node_gpus_on_pci=3.0)
