@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -97,27 +98,49 @@ def below_rail(metric: str, working: Callable[[Scene], Bool]) -> Measure:
     return measure
 
 
-def share_of_time(part: str, whole: str, operations: str, least_a_second: float) -> Measure:
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What is under way: below `least` a second the times of operations say little.
+
+    Attributes:
+        total: Counter of those that were done.
+        waiting: Gauge of those that wait: none and few done is rest, some and few done is not.
+        least: A second.
+    """
+
+    total: str
+    waiting: str
+    least: float
+
+    def at_rest(self, scene: Scene) -> Bool:
+        """Where hardly any is done and none waits, shape (N,)."""
+        with np.errstate(invalid="ignore"):
+            resting: Bool = (scene.mean(self.total) < self.least) & (scene.mean(self.waiting) < 1.0)
+        return resting
+
+
+def share_of_time(part: str, whole: str, operations: Operations) -> Measure:
     """Share that one counter of seconds has in another, while enough operations are under way."""
 
     def measure(scene: Scene) -> Measured:
-        rate = scene.mean(operations)
+        rate = scene.mean(operations.total)
         with np.errstate(invalid="ignore", divide="ignore"):
             value = scene.mean(part) / scene.mean(whole)
-            value = np.where(rate >= least_a_second, value, np.nan).astype(np.float32)
-        return Measured(value, {"operations": rate})
+            value = np.where(rate >= operations.least, value, np.nan).astype(np.float32)
+        return Measured(value, {"operations": rate}, at_rest=operations.at_rest(scene))
 
     return measure
 
 
-def seconds_each(seconds: str, operations: str, least_a_second: float) -> Measure:
+def seconds_each(seconds: str, operations: Operations) -> Measure:
     """Mean time of an operation, seconds, while enough of them are under way."""
 
     def measure(scene: Scene) -> Measured:
-        rate = scene.mean(operations)
+        rate = scene.mean(operations.total)
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = np.where(rate >= least_a_second, scene.mean(seconds) / rate, np.nan)
-        return Measured(value.astype(np.float32), {"operations": rate})
+            value = np.where(rate >= operations.least, scene.mean(seconds) / rate, np.nan)
+        resting = operations.at_rest(scene)
+        return Measured(value.astype(np.float32), {"operations": rate}, at_rest=resting)
 
     return measure
 

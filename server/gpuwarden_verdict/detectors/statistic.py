@@ -49,12 +49,15 @@ class Measured:
         crowd: Given who is beyond, shape (N,), the share beyond among those who share its causes:
             where it is large, nobody is blamed. None: nobody shares any.
         condition: What must hold besides, shape (N,); None: nothing.
+        at_rest: Where nothing is under way that could be measured, so that what was said before is
+            over, shape (N,); None: nowhere.
     """
 
     value: F32
     shown: Mapping[str, AnyArray] = field(default_factory=dict)
     crowd: Callable[[Bool], F32] | None = None
     condition: Bool | None = None
+    at_rest: Bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class StatisticDetector:
         measured, limit = self._measured(scene), self._limit(scene)
         with np.errstate(invalid="ignore"):
             clear: Bool = measured.value < CLEAR_SHARE * limit
+        if measured.at_rest is not None:
+            clear |= measured.at_rest
         return clear_recoveries(
             state,
             self.kind,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 
 from gpuwarden_verdict.detectors.growth import GrowthDetector
-from gpuwarden_verdict.detectors.making import DAY_S
+from gpuwarden_verdict.detectors.making import DAY_S, HOUR_S
 from gpuwarden_verdict.detectors.measures import (
-    growth_an_hour,
+    Operations,
     reading,
     reading_while,
     seconds_each,
@@ -115,26 +115,31 @@ _mount = partial(
     severity=Severity.WARNING,
     action=RecommendedAction.NONE,
 )
-_OPERATIONS = "mount_operations_total"
-_LEAST_A_SECOND = 10.0
-"""Below so many operations a second their times say little."""
+_OPERATIONS = Operations("mount_operations_total", "mount_backlog_requests", 10.0)
 
-MOUNT_PLANES: tuple[StatisticDetector, ...] = (
-    _mount(
+MOUNT_PLANES: tuple[GrowthDetector | StatisticDetector, ...] = (
+    GrowthDetector(
         name="mount_timeouts",
-        what="requests to a file server ran into the major timeout",
-        needs=("mount_major_timeouts_total",),
-        measure=growth_an_hour("mount_major_timeouts_total"),
-        limits=LimitRule("timeouts an hour", 0.5, 0.5, 1e6, persist_s=0.0, budget=None),
-        says="{entity}: the file server let about {value:.0f} requests of an hour time out",
-        clear_says="no timeouts for an hour",
+        version=2,
+        metrics=("mount_major_timeouts_total",),
+        limit=0.5,
+        window_s=HOUR_S,
+        fault_class=FaultClass.STORAGE,
+        score=0.2,
+        severity=Severity.WARNING,
+        says="the file server let requests time out",
+        unit="major timeouts",
+        action=RecommendedAction.NONE,
+        quiet_s=900.0,
+        kind=EntityKind.MOUNT,
+        plane=Plane.HOST,
     ),
     _mount(
         name="mount_queue",
         what="requests wait on the client for most of their time",
         needs=("mount_queue_seconds_total",),
         measure=share_of_time(
-            "mount_queue_seconds_total", "mount_execute_seconds_total", _OPERATIONS, _LEAST_A_SECOND
+            "mount_queue_seconds_total", "mount_execute_seconds_total", _OPERATIONS
         ),
         limits=LimitRule("ratio", 0.9, 0.5, 0.98, persist_s=900.0),
         says="{entity}: requests spend {value:.0%} of their time in this client's queue",
@@ -144,7 +149,7 @@ MOUNT_PLANES: tuple[StatisticDetector, ...] = (
         name="mount_slow",
         what="requests take long",
         needs=("mount_execute_seconds_total",),
-        measure=seconds_each("mount_execute_seconds_total", _OPERATIONS, _LEAST_A_SECOND),
+        measure=seconds_each("mount_execute_seconds_total", _OPERATIONS),
         limits=LimitRule("seconds", 0.1, 0.03, 30.0, persist_s=900.0, heavy=True),
         says="{entity}: a request takes {value:.3g} s ({limit:.3g} would be odd)",
         clear_says="{value:.3g} s a request",

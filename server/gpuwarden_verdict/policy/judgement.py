@@ -151,12 +151,14 @@ def _ceiling(incident: Incident, items: Sequence[EvidenceItem], case: EntityCase
     """What may be done at most, however sure we are.
 
     A program's fault, or an operator's doing, is never a reason to exclude; what we do not hear of
-    is not judged anew save on evidence that acts alone; an open parent is the cause, and its
-    members stay closed for action.
+    is not judged anew save on evidence that acts alone; an open parent is the cause, and acquits
+    its members.
     """
     alone = any(item.acts_alone for item in items)
     grave = any(SEVERITY_RANK[i.severity] >= SEVERITY_RANK[Severity.ERROR] for i in items)
-    if incident.parent_id is not None or not grave:
+    if incident.parent_id is not None:
+        return Rung.OBSERVE
+    if not grave:
         return Rung.SUSPECT
     if incident.fault_class in (FaultClass.APPLICATION, FaultClass.OPERATOR):
         return Rung.SUSPECT
