@@ -307,6 +307,9 @@ def _read_description(path: Path) -> Description:
             f"{path}: format {described.format!r} version {described.version};"
             " this command reads gpuwarden-recording version 1"
         )
+    start, end = described.start, described.end
+    if start is not None and end is not None and end < start:
+        raise RecordingError(f"{path}: end is before start; mend it, or leave both out")
     if described.interval_s is not None and not described.interval_s > 0:
         raise RecordingError(
             f"{path}: interval_s is {described.interval_s}; a positive number, or leave it out"

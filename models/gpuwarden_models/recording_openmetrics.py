@@ -150,7 +150,10 @@ class _Reader:
         try:
             with _opened(self._path) as file:
                 while chunk := file.read(_READ_BYTES):
-                    whole = (rest + chunk).split(b"\n")
+                    text = rest + chunk
+                    if b"\r" in text:
+                        text = text.replace(b"\r\n", b"\n")
+                    whole = text.split(b"\n")
                     rest = whole.pop()
                     yield from self._chunk(whole)
         except (OSError, EOFError, zlib.error) as error:

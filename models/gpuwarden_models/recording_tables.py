@@ -13,6 +13,9 @@ from gpuwarden_kernel_log.pci import canonical_pci
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_wire.events import JobKind
 
+LATEST_S = 1e11
+"""Epoch seconds of the year 5138: what is later was written in milliseconds."""
+
 
 class RecordingError(Exception):
     """A recording that cannot be read; the message names the file and the mend."""
@@ -170,6 +173,8 @@ def _job(path: Path, number: int, row: Mapping[str, str]) -> JobRow:
             raise ValueError("it ends before it starts")
         if state not in JOB_STATES:
             raise ValueError(f"state {state!r}")
+        if "[" in row["nodes"]:
+            raise ValueError("nodes are folded: write them out, as scontrol show hostnames does")
     except (ValueError, IndexError) as error:
         raise RecordingError(
             f"{path}, line {number}: {error}; state is one of {', '.join(JOB_STATES)}, times are"
@@ -227,10 +232,13 @@ def parse_time(text: str) -> float:
         ValueError: Neither.
     """
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
         moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not abs(seconds) < LATEST_S:
+        raise ValueError(f"{text} is no time in seconds")
+    return seconds
 
 
 def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, Mapping[str, str]]]:

@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpuwarden_models.recording_series import Block, Floats
-from gpuwarden_models.recording_tables import RecordingError
-
-_LATEST = 1e11
-"""Epoch seconds of the year 5138: what is later was written in milliseconds."""
+from gpuwarden_models.recording_tables import LATEST_S, RecordingError
 
 _FEWEST_STEPS = 1
 _NEAR = 0.02
@@ -31,7 +28,7 @@ def check_times(at: Floats, place: Callable[[int], str]) -> None:
         raise RecordingError(
             f"{place(int(wrong[0]))}: no timestamp; write epoch seconds there, or take the row out"
         )
-    late = np.flatnonzero(np.abs(at) > _LATEST)
+    late = np.flatnonzero(np.abs(at) > LATEST_S)
     if late.size:
         raise RecordingError(
             f"{place(int(late[0]))}: timestamp {at[late[0]]:.0f} is no time in seconds;"

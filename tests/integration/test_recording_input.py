@@ -261,6 +261,13 @@ def test_times_may_be_iso_and_names_of_gpus_made_up(tmp_path: Path) -> None:
     assert table(frames_of(tmp_path)[0], GPU).keys == ("GPU-left",)
 
 
+def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
+    text(tmp_path, gpu_lines("DCGM_FI_DEV_GPU_TEMP", [41, 42]))
+    path = tmp_path / "metrics" / "all.om"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert column(tmp_path, GPU, "gpu_temperature_celsius") == [41, 42]
+
+
 # XIDs of a gauge, and kernel logs
 
 
@@ -487,7 +494,19 @@ ROW: dict[str, Sequence[object]] = {
             beside("jobs.csv", "job_id,nodes,start\n1,n1,noon\n"),
             r"jobs\.csv, line 2: .*noon.*ISO 8601",
         ),
+        (
+            beside("jobs.csv", "job_id,nodes,start\n1,n[1-4],1772323200\n"),
+            r"jobs\.csv, line 2: nodes are folded.*scontrol show hostnames",
+        ),
+        (
+            beside("jobs.csv", "job_id,nodes,start\n1,n1,1772323200000\n"),
+            r"jobs\.csv, line 2: 1772323200000 is no time in seconds",
+        ),
         (beside("recording.json", '{"interval_s": 0}'), r"recording\.json: interval_s is 0"),
+        (
+            beside("recording.json", '{"start": 1772323230, "end": 1772323200}'),
+            r"recording\.json: end is before start",
+        ),
     ],
 )
 def test_broken_input_names_the_file_the_row_and_the_mend(
