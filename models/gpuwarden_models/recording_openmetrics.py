@@ -150,10 +150,7 @@ class _Reader:
         try:
             with _opened(self._path) as file:
                 while chunk := file.read(_READ_BYTES):
-                    text = rest + chunk
-                    if b"\r" in text:
-                        text = text.replace(b"\r\n", b"\n")
-                    whole = text.split(b"\n")
+                    whole = _split(rest + chunk)
                     rest = whole.pop()
                     yield from self._chunk(whole)
         except (OSError, EOFError, zlib.error) as error:
@@ -227,6 +224,10 @@ class _Reader:
                 f"{self._path}: does not end with # EOF, so it was cut off after line"
                 f" {self._passed}; write it again, or add that line if it is whole"
             )
+
+
+def _split(text: bytes) -> list[bytes]:
+    return (text.replace(b"\r\n", b"\n") if b"\r" in text else text).split(b"\n")
 
 
 def _opened(path: Path) -> gzip.GzipFile | IO[bytes]:
