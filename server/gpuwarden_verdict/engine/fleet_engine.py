@@ -129,6 +129,7 @@ class FleetEngine:
         self.moves: list[Move] = []
         self.history: list[IncidentMove] = []
         self._moment = _Moment()
+        self._maintained: dict[str, tuple[float, str]] = {}
         self.directory = Directory(self._is_live)
         self._door = FrontDoor(self.directory, self.windows, future_tolerance_s)
         self._placing = FleetPlacing(policy, self.directory)
@@ -147,6 +148,7 @@ class FleetEngine:
         self._facts.follow_repairs(lambda: self._book.repaired_at)
         self._facts.follow_declared(lambda: self._placing.expected)
         self._facts.follow_places(self._placing.places)
+        self._facts.follow_maintenance(lambda: bool(self._maintained), self._maintenance_of)
         self._facts.follow_policy(
             lambda node_id: self._pools.pool(node_id).name, self._placing.policy.tuning
         )
@@ -156,7 +158,8 @@ class FleetEngine:
     ) -> Reasoner:
         def standing_of(node_id: str) -> NodeStanding:
             hold = self._desk.hold_of(node_id, self.presence(node_id), self._moment.now())
-            return NodeStanding(self._facts.contact_of(node_id), hold)
+            under = self._facts.maintenance_of(node_id)
+            return NodeStanding(self._facts.contact_of(node_id), hold, under)
 
         windows = _OwnWindows(self.windows)
         return Reasoner(
@@ -284,6 +287,16 @@ class FleetEngine:
         now = self._moment.advance(now)
         self._take_over(repairs_begun(self._book, target, by, reason, now))
 
+    def maintain(self, node_ids: Iterable[str], reason: str, until: float) -> None:
+        """Put nodes under maintenance; nothing is decided about them anew.
+
+        Args:
+            node_ids: The nodes.
+            reason: Why, in words.
+            until: Epoch seconds of its end; one that is over ends it now.
+        """
+        self._maintained |= dict.fromkeys(node_ids, (until, reason))
+
     # what is true
 
     @property
@@ -373,6 +386,10 @@ class FleetEngine:
             pci_bus_id=gpu.pci_bus_id if gpu else None,
             index=gpu.gpu_index if gpu else None,
         )
+
+    def _maintenance_of(self, node_id: str) -> str:
+        until, reason = self._maintained.get(node_id, (0.0, ""))
+        return reason if self._moment.now() < until else ""
 
     def _is_open(self, gpu_uuid: str) -> bool:
         key = EntityKind.GPU.value, gpu_uuid
