@@ -296,12 +296,11 @@ def _restore_shard(
 
 def _restore_open_minutes(store: Store, keeper: TelemetryKeeper, names: FormerNames) -> None:
     with store.history.read() as connection:
-        found = repository.load_open_minutes(connection)
-    for shard, saved_at, body in found:
-        try:
-            keeper.restore(body, partial(names.at, at=saved_at))
-        except (msgspec.DecodeError, KeyError) as error:
-            _log.warning("open_minutes_left_out", shard=shard, reason=repr(error))
+        for shard, saved_at, body in repository.load_open_minutes(connection):
+            try:
+                keeper.restore(body, partial(names.at, at=saved_at))
+            except (msgspec.DecodeError, KeyError) as error:
+                _log.warning("open_minutes_left_out", shard=shard, reason=repr(error))
 
 
 def _restore_ledgers(ledgers: _Ledgers, sessions: Sessions) -> None:

@@ -330,12 +330,17 @@ def save_open_minutes(connection: Connection, shard: int, body: bytes) -> None:
     )
 
 
-def load_open_minutes(connection: Connection) -> list[tuple[int, float, bytes]]:
-    """Shard, when it was saved (epoch seconds) and open minutes of every checkpoint."""
+def load_open_minutes(connection: Connection) -> Iterator[tuple[int, float, bytes]]:
+    """Shard, when it was saved (epoch seconds) and open minutes of every checkpoint.
+
+    The oldest first, one in memory at a time: all of a big fleet are as much as its state.
+    """
     same = checkpoints.c.shard == open_minutes.c.shard
-    query = select(open_minutes.c.shard, checkpoints.c.saved_at, open_minutes.c.body)
-    query = query.join(checkpoints, same).order_by(checkpoints.c.saved_at)
-    return [(row.shard, row.saved_at, row.body) for row in connection.execute(query)]
+    shards = select(open_minutes.c.shard, checkpoints.c.saved_at).join(checkpoints, same)
+    bodies = select(open_minutes.c.body)
+    for shard, saved_at in connection.execute(shards.order_by(checkpoints.c.saved_at)).all():
+        body = connection.scalars(bodies.where(open_minutes.c.shard == shard)).one()
+        yield shard, saved_at, body
 
 
 def _stored(row: RowMapping) -> StoredEvent:
