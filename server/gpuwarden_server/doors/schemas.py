@@ -112,9 +112,9 @@ class EventsBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    events: list[EventBody] = Field(default_factory=list, max_length=MAX_ITEMS)
+    events: list[EventBody] = Field(default_factory=list, min_length=1, max_length=MAX_ITEMS)
     job_ends: list[JobEndBody] = Field(
-        default_factory=list, max_length=MAX_ITEMS, description="how jobs ended"
+        default_factory=list, min_length=1, max_length=MAX_ITEMS, description="how jobs ended"
     )
 
 
