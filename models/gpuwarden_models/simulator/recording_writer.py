@@ -78,8 +78,10 @@ class RecordingWriter:
         if rows.size == 0:
             return
         names = [RECORDED[column.name] for column in table.schema.columns]
-        factors = np.array([name.factor for name in names])
-        values = table.values[:, rows] / factors[:, None]
+        # 1 / 1e-9 is not quite 1e9: whole numbers shall be written as such.
+        times = np.array([round(1 / name.factor) if name.factor < 1 else 1 for name in names])
+        by = np.array([max(name.factor, 1.0) for name in names])
+        values = table.values[:, rows] * times[:, None] / by[:, None]
         if table.kind is EntityKind.GPU:
             names.append(_XID)
             xids = [self._xids.get(table.keys[row], 0.0) for row in rows.tolist()]
