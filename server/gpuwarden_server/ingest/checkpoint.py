@@ -126,26 +126,23 @@ class Checkpointer:
 
     async def run_pass(self) -> None:
         """Write every shard that has something new, and when nodes were last heard of."""
-        for shard, members in self._by_shard():
-            await self._save_if_new(shard, members)
+        for shard in range(SHARDS):
+            await self._save_if_new(shard, self._members_of(shard))
         await self._save_last_seen()
 
     async def _roll(self) -> None:
         pass_s = self._pass_s
         while True:
             size = 0
-            for shard, members in self._by_shard():
+            for shard in range(SHARDS):
                 await asyncio.sleep(pass_s / SHARDS)
-                size += await self._save_if_new(shard, members)
+                size += await self._save_if_new(shard, self._members_of(shard))
             await self._save_last_seen()
             pass_s = pass_length(self._pass_s, size)
 
-    def _by_shard(self) -> list[tuple[int, _Members]]:
-        """All nodes that there are, by shard."""
-        shards: dict[int, _Members] = {shard: [] for shard in range(SHARDS)}
-        for node_id, session in self._sessions.items():
-            shards[shard_of(node_id)].append((node_id, session))
-        return list(shards.items())
+    def _members_of(self, shard: int) -> _Members:
+        """The nodes of a shard as they are called now: one may be renamed during a pass."""
+        return [one for one in self._sessions.items() if shard_of(one[0]) == shard]
 
     async def _save_if_new(self, shard: int, members: _Members) -> int:
         """Write a shard that has something new; the bytes that it took."""
@@ -189,6 +186,9 @@ class Checkpointer:
         """In a thread: the state and the sequences of some nodes, at one moment."""
         now = self._clock.now()
         with self._state.lock:
+            # A node may have been renamed since: it is of another shard, which is written next.
+            find = self._sessions.find
+            members = [(name, one) for name, one in members if find(name) is one]
             node_ids = [node_id for node_id, _ in members]
             parts = self._state.state.copy_nodes(node_ids)
             open_minutes = self._keeper.snapshot(node_ids)
