@@ -47,8 +47,8 @@ class Stage:
         items = get(self.server, "/v1/decisions", entity=entity)["items"]
         return str(items[0]["id"])
 
-    def incident(self) -> str:
-        return str(get(self.server, "/v1/incidents", phase="open")["items"][0]["id"])
+    def incident(self, phase: str = "open") -> str:
+        return str(get(self.server, "/v1/incidents", phase=phase)["items"][0]["id"])
 
     def key(self) -> str:
         return str(self.post("/v1/keys", {"role": "reader", "name": "x"})["id"])
@@ -110,11 +110,15 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
         f"/v1/enrolment-tokens/{s.token()}"
     ).raise_for_status(),
     ("POST", "/v1/enrol"): lambda s: s.post("/v1/enrol", {"token": s.token("token"), "node": "e"}),
+    ("POST", "/v1/incidents/{incident_id}/clear"): lambda s: s.post(
+        f"/v1/incidents/{s.incident('live')}/clear"
+    ),
     ("POST", "/v1/nodes/{node_id}/retire"): Stage.retire,
 }
 """A good call of each route, in an order in which they do not get in each other's way."""
 ACTIONS: dict[RouteKey, str] = {
     ("POST", "/v1/incidents/{incident_id}/acknowledge"): "acknowledge_incident",
+    ("POST", "/v1/incidents/{incident_id}/clear"): "clear_incident",
     ("POST", "/v1/decisions/{decision_id}/revoke"): "revoke_decision",
     ("POST", "/v1/decisions/{decision_id}/approve"): "approve_decision",
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): "begin_repair",

@@ -267,6 +267,16 @@ LAST: dict[str, Row] = {  # these move on what the others read
         ),
         lambda v: v.phase == "acknowledged",
     ),
+    "end_job": Row(
+        lambda c: c.end_job("slurm:77", "FAILED", 1, user="ann", nodes=["gpu-017"]),
+        lambda v: v.items[0].outcome != "refused",
+    ),
+    "why_job": Row(
+        lambda c: then(
+            c.end_job("slurm:78", "FAILED", 1, nodes=["gpu-018"]), lambda _: c.why_job("slurm:78")
+        ),
+        lambda v: v.line.startswith("slurm:78 "),
+    ),
     "approve_decision": Row(
         lambda c: then(
             c.decisions("proposed", limit=1),
@@ -288,6 +298,12 @@ LAST: dict[str, Row] = {  # these move on what the others read
             c.decisions("live", limit=1), lambda page: c.revoke_decision(page.items[0].id, "sound")
         ),
         lambda v: v.phase == "revoked",
+    ),
+    "clear_incident": Row(
+        lambda c: then(
+            c.incidents("live", limit=1), lambda page: c.clear_incident(page.items[0].id, "x")
+        ),
+        lambda v: v.phase == "resolved",
     ),
 }
 

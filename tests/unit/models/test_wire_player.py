@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR
 from threading import Lock, Thread
 
 from gpuwarden_models.simulator.simulation import Setting, Simulation
@@ -115,7 +116,7 @@ def serving(ingest: FakeIngest, port: int = 0) -> Iterator[int]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
+    server.daemon_threads = False  # the close waits for answers under way: none comes after a crash
     thread = Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
@@ -124,7 +125,8 @@ def serving(ingest: FakeIngest, port: int = 0) -> Iterator[int]:
         server.shutdown()
         thread.join()
         for handler in open_sockets:
-            handler.connection.close()
+            with suppress(OSError):  # closed already
+                handler.connection.shutdown(SHUT_RDWR)
         server.server_close()
 
 
