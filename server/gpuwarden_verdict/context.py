@@ -133,6 +133,8 @@ class FleetContext:
         places: Where nodes stand, by node id.
         silent_since: When each node that is not heard of was last, epoch seconds; of those that
             were heard of since the start.
+        unheard: Nodes that were not heard of since this process started: whether they are back is
+            not known.
         maintenance: Why, by id of each node that is under maintenance.
         job_ends: Ends of jobs within the last day, by node id, of nodes where one went badly.
         memory: What detectors remember from sweep to sweep.
@@ -151,6 +153,7 @@ class FleetContext:
     jobs: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, NodePlace] = field(default_factory=dict)
     silent_since: Mapping[str, float] = field(default_factory=dict)
+    unheard: frozenset[str] = frozenset()
     maintenance: Mapping[str, str] = field(default_factory=dict)
     job_ends: Mapping[str, tuple[JobEnd, ...]] = field(default_factory=dict)
     memory: SweepMemory = field(default_factory=SweepMemory)

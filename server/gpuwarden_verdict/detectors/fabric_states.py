@@ -2,13 +2,15 @@
 
 Source: nvmlDeviceGetGpuFabricInfoV and the health mask of nvmlGpuFabricInfo_v3_t. A GPU that is in
 no fabric, or whose mask is not supported, says nothing. All need the same number for a minute:
-links of a rack come and go while it is being powered.
+links of a rack come and go while it is being powered. It is of the structure plane, as a link that
+is down: one dead switch shows in both, and is not confirmed by that.
 """
 
 from __future__ import annotations
 
 from gpuwarden_verdict.detectors.states import StateDetector
 from gpuwarden_verdict.entities import FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.signals import Plane
 
 HELD_S = 60.0
 SEEKING_S = 300.0
@@ -29,7 +31,7 @@ def _state(
 ) -> StateDetector:
     return StateDetector(
         name=name,
-        version=1,
+        version=2,
         metric=metric,
         fault_class=fault_class,
         score=score,
@@ -40,6 +42,7 @@ def _state(
         max_rung=max_rung,
         held_s=held_s,
         after_boot=False,
+        plane=Plane.STRUCTURE,
     )
 
 

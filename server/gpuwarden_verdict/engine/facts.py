@@ -181,6 +181,10 @@ class FleetFacts:
             job_ends=self._job_ends.shown(self._clock.now()),
             places=self._node_places(nodes),
             silent_since=self._silent_since(),
+            unheard=frozenset(
+                n.node_id for n in nodes if self._presences.presence(n.node_id) is None
+            )
+            - self._retired(),
             maintenance=self._maintained(nodes),
         )
 

@@ -14,6 +14,7 @@ from gpuwarden_verdict.incidents.place_rules import (
     BEHIND,
     LEAST_UNDECLARED,
     LEAST_WHOLE,
+    LINGER_S,
     OVER_SHARE,
     PLACE_RULES,
     SILENCE,
@@ -93,8 +94,9 @@ def blame_places(
     blamed = Blamed()
     free = {i.id: i for i in incidents if _may_be_behind(i, left_out)}
     for parent in incidents:
+        quiet = [i for i in incidents if i.parent_id == parent.id and i.id not in free]
         for rule in _rules_of(parent):
-            _review(parent, rule, free, index, left_out, now, blamed)
+            _review(_Blame(parent, rule, quiet), free, index, left_out, now, blamed)
     while (cluster := _largest(free.values(), index, left_out, now)) is not None:
         _open(cluster, now, blamed)
         for member in cluster.members:
@@ -179,8 +181,16 @@ def _member(incident: Incident, rule: PlaceRule, now: float) -> _Member | None:
     classes = {_class_of(incident, item) for item in live if is_cause(item.fault_class)}
     if not classes or not classes <= rule.explains | rule.follows:
         return None
+    if any(_stands_by_itself(item, rule) for item in live):
+        return None
     onset = max(item.received_at for item in live)
     return _Member(incident, onset, bool(classes & rule.explains))
+
+
+def _stands_by_itself(item: EvidenceItem, rule: PlaceRule) -> bool:
+    """A standing reading that may exclude follows from nothing: memory of a host that fails."""
+    grave = item.persistence is Persistence.LEVEL and item.max_rung >= Rung.EXCLUDE
+    return grave and item.fault_class not in rule.explains and item.fault_class in rule.follows
 
 
 def _class_of(incident: Incident, item: EvidenceItem) -> FaultClass:
@@ -194,9 +204,38 @@ def _is_own(item: EvidenceItem) -> bool:
     return item.acts_alone or item.persistence is Persistence.PART or grave_boot
 
 
+@dataclass(frozen=True, slots=True)
+class _Blame:
+    """A place that is blamed already; `quiet` are members of nodes that are not heard of now."""
+
+    parent: Incident
+    rule: PlaceRule
+    quiet: Sequence[Incident]
+
+    @property
+    def name(self) -> str:
+        return self.parent.entity.key.partition(":")[2]
+
+    def numbers(self) -> Mapping[str, float]:
+        item = standing_item(self.parent, self.rule.detector)
+        return {} if item is None else item.numbers
+
+    def takes(self, members: Sequence[_Member], behind: int) -> list[_Member]:
+        """What it has, and what began in its burst; of what began later, all while it is broken.
+
+        What fails weeks later, when two are left of its members, is no place's.
+        """
+        begin = self.parent.opened_at - self.rule.within_s
+        end = self.numbers().get("last_onset", self.parent.opened_at) + self.rule.within_s
+        own = [m for m in members if m.incident.parent_id == self.parent.id]
+        rest = [m for m in members if m.incident.parent_id != self.parent.id and m.onset >= begin]
+        nodes = {member.node_id for member in own if member.counts}
+        broken = _enough(self.rule, len(nodes), behind)
+        return own + [member for member in rest if broken or member.onset <= end]
+
+
 def _review(
-    parent: Incident,
-    rule: PlaceRule,
+    blame: _Blame,
     free: dict[str, Incident],
     index: PlaceIndex,
     left_out: frozenset[str],
@@ -204,29 +243,35 @@ def _review(
     blamed: Blamed,
 ) -> None:
     """A place that is blamed already: it keeps its members, and takes what comes meanwhile."""
-    name = parent.entity.key.partition(":")[2]
-    since = parent.opened_at - rule.within_s
-    members = []
-    for incident in free.values():
-        member = _member(incident, rule, now)
-        if member is None or name not in index.names_of(rule.kind, incident):
-            continue
-        if member.onset >= since or incident.parent_id == parent.id:
-            members.append(member)
+    rule, name = blame.rule, blame.name
+    behind = index.behind(rule.kind, name) - left_out
+    there = [
+        member
+        for incident in free.values()
+        if (member := _member(incident, rule, now)) is not None
+        and name in index.names_of(rule.kind, incident)
+    ]
+    members = blame.takes(there, len(behind))
     for member in members:
-        blamed.members[member.incident.id] = (parent.entity, rule.detector)
+        blamed.members[member.incident.id] = (blame.parent.entity, rule.detector)
         del free[member.incident.id]
-    item = standing_item(parent, rule.detector)
+    for incident in blame.quiet:
+        blamed.members[incident.id] = (blame.parent.entity, rule.detector)
     nodes = frozenset(member.node_id for member in members if member.counts)
-    peak = max(item.numbers.get("peak", 0.0) if item else 0.0, float(len(nodes)))
-    if len(nodes) < max(LEAST_WHOLE, math.ceil(OVER_SHARE * peak)):
-        if item is not None:
+    peak = max(blame.numbers().get("peak", 0.0), float(len(nodes)))
+    enough_at = now
+    if not _enough(rule, len(nodes), len(behind)):
+        enough_at = blame.numbers().get("enough_at", now)
+    few = len(nodes) < max(LEAST_WHOLE, math.ceil(OVER_SHARE * peak))
+    if few or now - enough_at > LINGER_S:
+        if not blame.quiet and standing_item(blame.parent, rule.detector) is not None:
             words = f"{len(nodes)} of {peak:.0f} nodes behind it still show it"
-            blamed.recoveries.append(place_clear(parent.entity, rule.detector, words, now))
+            blamed.recoveries.append(place_clear(blame.parent.entity, rule.detector, words, now))
         return
-    total = max(len(index.behind(rule.kind, name) - left_out), len(nodes))
+    total = max(len(behind), len(nodes))
     cluster = _Cluster(rule, name, nodes, total, tuple(members))
-    blamed.signals.append(_signal(cluster, peak, now))
+    last = max((m.onset for m in members if m.counts), default=now)
+    blamed.signals.append(_signal(cluster, peak, last, enough_at, now))
 
 
 def _largest(
@@ -280,17 +325,26 @@ def _enough(rule: PlaceRule, nodes: int, behind: int) -> bool:
 
 def _open(cluster: _Cluster, now: float, blamed: Blamed) -> None:
     place = place_ref(cluster.rule.kind, cluster.name)
-    blamed.signals.append(_signal(cluster, float(len(cluster.nodes)), now))
+    last = max(member.onset for member in cluster.members if member.counts)
+    blamed.signals.append(_signal(cluster, float(len(cluster.nodes)), last, now, now))
     for member in cluster.members:
         blamed.members[member.incident.id] = (place, cluster.rule.detector)
 
 
-def _signal(cluster: _Cluster, peak: float, now: float) -> Signal:
+def _signal(
+    cluster: _Cluster, peak: float, last_onset: float, enough_at: float, now: float
+) -> Signal:
     rule, nodes = cluster.rule, cluster.nodes
     place = place_ref(rule.kind, cluster.name)
     sentence = (
         f"{len(nodes)} of {cluster.total} nodes behind {place_words(place.key)} show {rule.words} "
         f"at once: {nodes_words(nodes)}"
     )
-    numbers = {"nodes": float(len(nodes)), "behind": float(cluster.total), "peak": peak}
+    numbers = {
+        "nodes": float(len(nodes)),
+        "behind": float(cluster.total),
+        "peak": peak,
+        "last_onset": last_onset,
+        "enough_at": enough_at,
+    }
     return place_signal(place, rule.detector, rule.fault_class, sentence, numbers, now)

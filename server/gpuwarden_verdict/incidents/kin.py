@@ -60,7 +60,7 @@ class KinFinder:
         taken = {*echoes, *programs.members}
         others = [incident for incident in incidents if incident.id not in taken]
         places = blame_places(others, self._index, left_out, now)
-        silence = blame_silence(silent, incidents, self._index, now)
+        silence = blame_silence(silent, fleet.unheard, incidents, self._index, now)
         return _joined(echoes, programs, places, silence)
 
 

@@ -79,6 +79,9 @@ LEAST_UNDECLARED = 10
 """Nodes that are wanted where no inventory says who is behind a mount."""
 OVER_SHARE = 0.2
 """A place's fault is over when fewer than this share of its worst show it, or one node alone."""
+LINGER_S = 3600.0
+"""It is over too when for so long fewer showed it than it takes to blame a place: what is still
+broken then is broken by itself."""
 
 
 @dataclass(frozen=True, slots=True)

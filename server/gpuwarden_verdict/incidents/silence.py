@@ -40,6 +40,7 @@ class _Vanished:
 
 def blame_silence(
     silent_since: Mapping[str, float],
+    unheard: frozenset[str],
     incidents: Sequence[Incident],
     index: PlaceIndex,
     now: float,
@@ -52,6 +53,8 @@ def blame_silence(
     Args:
         silent_since: When each silent node was last heard of, epoch seconds; those that were taken
             out of the fleet, or are under maintenance, left out.
+        unheard: Nodes not heard of since this process started: they are not back before they say
+            so.
         incidents: All that are open.
         index: Who stands behind what.
         now: Epoch seconds.
@@ -60,7 +63,7 @@ def blame_silence(
     free = dict(silent_since)
     for parent in incidents:
         if parent.entity.kind is EntityKind.PLACE:
-            _review(parent, free, index, now, blamed)
+            _review(parent, free, unheard, index, now, blamed)
     together = _together(free)
     found = _narrowest(together, index)
     if found is not None:
@@ -72,7 +75,12 @@ def blame_silence(
 
 
 def _review(
-    parent: Incident, free: dict[str, float], index: PlaceIndex, now: float, blamed: Blamed
+    parent: Incident,
+    free: dict[str, float],
+    unheard: frozenset[str],
+    index: PlaceIndex,
+    now: float,
+    blamed: Blamed,
 ) -> None:
     """A place whose nodes vanished before: those that are still away belong to it."""
     item = standing_item(parent, SILENCE)
@@ -86,7 +94,10 @@ def _review(
         node for node in index.behind(rule.kind, name) if free.get(node, 0.0) >= since
     )
     peak = max(item.numbers.get("peak", 0.0), float(len(nodes)))
-    if len(nodes) < max(LEAST_WHOLE, OVER_SHARE * peak):
+    wanted = max(LEAST_WHOLE, OVER_SHARE * peak)
+    if len(nodes) < wanted <= len(nodes | (index.behind(rule.kind, name) & unheard)):
+        pass  # a restart of ours brings nobody back
+    elif len(nodes) < wanted:
         words = f"{peak - len(nodes):.0f} of {peak:.0f} nodes are back"
         blamed.recoveries.append(place_clear(parent.entity, SILENCE, words, now))
     else:

@@ -143,8 +143,9 @@ def test_a_member_with_evidence_of_its_own_is_judged_on_it(own: dict[str, object
 def test_a_stall_of_storage_takes_the_hosts_that_hang_along() -> None:
     stalled = [
         *(fault(n, FaultClass.STORAGE, EntityKind.MOUNT, START + 10 * n) for n in range(6)),
-        fault(6, FaultClass.HOST, EntityKind.NODE),
+        fault(6, FaultClass.HOST, EntityKind.NODE, max_rung=Rung.SUSPECT),
         fault(7, FaultClass.STORAGE, EntityKind.DISK),
+        fault(8, FaultClass.HOST, EntityKind.NODE, max_rung=Rung.EXCLUDE),  # its memory fails
     ]
     kin = find(stalled, fleet(16))
     assert blamed(kin) == {"mount:/data": FaultClass.STORAGE}
@@ -280,3 +281,49 @@ def test_what_came_before_the_fault_or_long_after_is_no_echo_of_it() -> None:
     kin = find([cause, *before, *after], fleet(), START + 9000.0)
     assert not kin.echoes
     assert not find([lost(0, job=""), *before], fleet()).echoes
+
+
+def behind_leaf(nodes: Sequence[int], parent: Incident) -> list[Incident]:
+    return [replace(fault(n), parent_id=parent.id) for n in nodes]
+
+
+def test_what_fails_weeks_later_is_not_the_places() -> None:
+    (parent,) = opened(find([fault(n) for n in (0, 1, 2)], fleet()))
+    later = START + 30 * 86_400.0
+    left = [*behind_leaf((0, 1), parent), fault(3, at=later)]
+    assert members(find([parent, *left], fleet(), later)) == {"n0", "n1"}
+    broken = [*behind_leaf((0, 1, 2), parent), fault(3, at=later)]
+    assert members(find([parent, *broken], fleet(), later)) == {"n0", "n1", "n2", "n3"}
+
+
+def test_a_place_lingers_an_hour_under_what_it_takes_to_blame_it_and_no_longer() -> None:
+    wide = replace(fleet(8), places={f"n{n}": NodePlace("r", "l0", "p", ()) for n in range(8)})
+    (parent,) = opened(find([fault(n) for n in range(8)], wide))
+    still = behind_leaf((0, 1), parent)
+    for minutes in (1, 59):
+        kin = find([parent, *still], wide, NOW + 60.0 * minutes)
+        assert (blamed(kin), kin.recoveries) == ({"leaf:l0": FaultClass.FABRIC}, ())
+        (parent,) = [
+            move.incident
+            for move in advance([parent], list(kin.signals), (), NOW + 60.0 * minutes, str)
+        ] or [parent]
+    kin = find([parent, *still], wide, NOW + 7200.0)
+    assert (kin.signals, len(kin.recoveries)) == ((), 1)
+
+
+def test_members_whose_nodes_are_not_heard_of_are_neither_well_nor_let_go() -> None:
+    (parent,) = opened(find([fault(n) for n in (0, 1, 2)], fleet()))
+    silent = frozenset({"n0", "n1", "n2"})
+    kin = find([parent, *behind_leaf((0, 1, 2), parent)], fleet(silent_nodes=silent))
+    assert (kin.signals, kin.recoveries) == ((), ())
+    assert members(kin) == {"n0", "n1", "n2"}
+
+
+def test_a_restart_of_ours_brings_no_rack_back() -> None:
+    gone = {f"n{n}": START for n in range(8)}
+    kin = find([], fleet(16, silent_since=gone, silent_nodes=frozenset(gone)))
+    (parent,) = opened(kin)
+    unheard = frozenset(f"n{n}" for n in range(16))
+    assert find([parent], fleet(16, unheard=unheard)).recoveries == ()
+    back = find([parent], fleet(16, unheard=unheard - gone.keys()))
+    assert [one.entity for one in back.recoveries] == [parent.entity]
