@@ -33,6 +33,9 @@ _PlaneKey = tuple[str, str]  # detector, name
 NO_CODE = -1
 """Code of an entity without a word."""
 
+WAITING_KEPT_S = 30 * 86_400.0
+"""What was imported and is not claimed for so long is forgotten."""
+
 _MAGIC = b"GWSM"
 _VERSION = 1
 _PREFIX = struct.Struct("<4sHII")
@@ -56,8 +59,10 @@ class _KindMemory:
         refs: Its entities; a copy, since a live view's list grows in place.
         planes: By detector and name, shape (N,).
         initial: What a new entity starts at, by detector and name.
-        waiting: Imported entities that no view has shown yet: row in their planes by key.
-        stored: Their planes.
+        waiting: Imported entities that did not go since: row in their planes by key.
+        stored: Their planes; a detector that is blind so far has not asked for its own yet.
+        seen_at: When a sweep last saw each of their rows, epoch seconds.
+        asked_at: When a sweep last asked for each of their planes, epoch seconds.
     """
 
     seen: Sequence[EntityRef] = ()
@@ -66,6 +71,8 @@ class _KindMemory:
     initial: dict[_PlaneKey, float] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     stored: dict[_PlaneKey, AnyArray] = field(default_factory=dict)
+    seen_at: list[float] = field(default_factory=list)
+    asked_at: dict[_PlaneKey, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -224,10 +231,14 @@ class SweepMemory:
             kind.waiting = {_renamed_key(k, old, new): row for k, row in kind.waiting.items()}
 
     def export(self) -> bytes:
-        """All that is remembered of entities of the last views, and all tables."""
+        """All that is remembered of entities of the last views, and all tables.
+
+        What was imported and is not claimed yet is handed on, for WAITING_KEPT_S.
+        """
         content: list[bytes] = []
+        now = max(self._swept_at.values(), default=0.0)
         header = {
-            "kinds": [_described(kind, one, content) for kind, one in self._kinds.items()],
+            "kinds": [_described(kind, one, content, now) for kind, one in self._kinds.items()],
             "tables": [[*key, _append(t, content)] for key, t in self._tables.items()],
             "swept_at": self._swept_at,
         }
@@ -248,15 +259,13 @@ class SweepMemory:
         memory = cls()
         reader = _Reader(content)
         try:
+            memory._swept_at = dict(header["swept_at"])
+            at = max(memory._swept_at.values(), default=0.0)
             for described in header["kinds"]:
-                kind = memory._kinds[EntityKind(described["kind"])] = _KindMemory()
-                kind.waiting = {key: row for row, key in enumerate(described["keys"])}
-                for detector, name, initial, form in described["planes"]:
-                    key = detector, name
-                    kind.initial[key], kind.stored[key] = initial, reader.array(form)
+                kind = EntityKind(described["kind"])
+                memory._kinds[kind] = _imported_kind(described, reader, at)
             for detector, name, scope, form in header["tables"]:
                 memory._tables[detector, name, scope] = reader.array(form)
-            memory._swept_at = dict(header["swept_at"])
         except (KeyError, TypeError, ValueError) as error:
             raise MemoryFormError(f"a part is not as it should be ({error})") from error
         return memory
@@ -275,6 +284,9 @@ def _follow(kind: _KindMemory, refs: Sequence[EntityRef]) -> None:
     if former == refs:  # compares objects first: the same entities cost a millisecond in 80,000
         return
     kind.refs = list(refs)
+    if kind.waiting:
+        for key in {ref.key for ref in former} - {ref.key for ref in refs}:
+            kind.waiting.pop(key, None)  # it went: it starts anew when it comes back
     if not kind.planes:
         return
     index = {ref.key: row for row, ref in enumerate(former)}
@@ -301,15 +313,56 @@ def _take_over_waiting(
     plane[rows >= 0] = stored[rows[rows >= 0]]
 
 
-def _described(kind: EntityKind, memory: _KindMemory, content: list[bytes]) -> dict[str, Any]:
+def _described(
+    kind: EntityKind, memory: _KindMemory, content: list[bytes], now: float
+) -> dict[str, Any]:
+    """One kind: the rows of its last view, and after them those that wait."""
+    keys = [ref.key for ref in memory.refs]
+    known, since = set(keys), now - WAITING_KEPT_S
+    waiting = {
+        key: row
+        for key, row in memory.waiting.items()
+        if key not in known and memory.seen_at[row] >= since
+    }
+    asked_at = {key: at for key, at in memory.asked_at.items() if at >= since}
+    asked_at |= dict.fromkeys(memory.planes, now)
+    rows = np.array(list(waiting.values()), np.int64)
     return {
         "kind": kind.value,
-        "keys": [ref.key for ref in memory.refs],
+        "keys": [*keys, *waiting],
         "planes": [
-            [*key, memory.initial[key], _append(plane, content)]
-            for key, plane in memory.planes.items()
+            [*key, memory.initial[key], _append(_whole(memory, key, rows), content)]
+            for key in asked_at
         ],
+        "waiting_seen_at": [memory.seen_at[row] for row in waiting.values()],
+        "asked_at": list(asked_at.values()),
     }
+
+
+def _whole(memory: _KindMemory, key: _PlaneKey, waiting: I64) -> AnyArray:
+    """A plane of the rows of the last view, and after them of rows of what was imported."""
+    plane, stored, initial = memory.planes.get(key), memory.stored.get(key), memory.initial[key]
+    if stored is None:
+        assert plane is not None
+        return np.concatenate([plane, np.full(waiting.size, initial, plane.dtype)])
+    if plane is None:
+        plane = np.full(len(memory.refs), initial, stored.dtype)
+        _take_over_waiting(memory, key, memory.refs, plane)
+    return np.concatenate([plane, stored[waiting].astype(plane.dtype)])
+
+
+def _imported_kind(described: Mapping[str, Any], reader: _Reader, at: float) -> _KindMemory:
+    """What `_described` gave; `at` (epoch seconds) is when what did not wait was last seen."""
+    kind, keys, planes = _KindMemory(), described["keys"], described["planes"]
+    kind.waiting = {key: row for row, key in enumerate(keys)}
+    waited = described.get("waiting_seen_at", [])  # not in what former releases stored
+    kind.seen_at = [at] * (len(keys) - len(waited)) + waited
+    asked_at = described.get("asked_at", [at] * len(planes))
+    for (detector, name, initial, form), asked in zip(planes, asked_at, strict=True):
+        key = detector, name
+        kind.initial[key], kind.stored[key] = initial, reader.array(form)
+        kind.asked_at[key] = asked
+    return kind
 
 
 def _append(array: AnyArray, content: list[bytes]) -> list[Any]:

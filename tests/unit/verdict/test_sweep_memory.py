@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.memory import MemoryFormError, SweepMemory
+from gpuwarden_verdict.memory import WAITING_KEPT_S, MemoryFormError, SweepMemory
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.metrics import EntityKind
 
@@ -72,6 +72,54 @@ def test_planes_and_tables_survive_as_bytes_in_whatever_order_entities_come_back
     assert np.isnan(restored.table("heat", "limit", "H100", 3)).all()
     assert restored.elapsed_s("heat", 107.0) == 7.0
     assert restored.elapsed_s("heat", 90.0) == 0.0
+
+
+def test_what_has_not_come_back_yet_survives_a_second_export() -> None:
+    memory = marked(fleet_of("a", "b"))
+    memory.plane(fleet_of("a", "b").view(GPU), "blind", "base", 0.0, np.float64)[:] = 7.0
+    never_swept = SweepMemory.imported(memory.export())
+    restored = SweepMemory.imported(never_swept.export())
+    state = fleet_of("b")
+    assert kept(restored, state) == {"GPU-b-0": 12.0, "GPU-b-1": 13.0}
+    again = SweepMemory.imported(restored.export())
+    state.register(EntityRef(GPU, "GPU-a-1", "a"))
+    assert kept(again, state) == {"GPU-b-0": 12.0, "GPU-b-1": 13.0, "GPU-a-1": 11.0}
+    base = again.plane(state.view(GPU), "blind", "base", 0.0, np.float64)
+    assert base.tolist() == [7.0, 7.0, 7.0]
+
+
+def test_what_waits_follows_its_node_to_another_name() -> None:
+    state = FleetState()
+    state.register(EntityRef(EntityKind.NIC, "a/eth0", "a"))
+    memory = SweepMemory()
+    memory.plane(state.view(EntityKind.NIC), "heat", "held")[:] = 3.0
+    restored = SweepMemory.imported(memory.export())
+    restored.rename_node("a", "z")
+    renamed = FleetState()
+    renamed.register(EntityRef(EntityKind.NIC, "z/eth0", "z"))
+    again = SweepMemory.imported(restored.export())
+    assert again.plane(renamed.view(EntityKind.NIC), "heat", "held").tolist() == [3.0]
+
+
+def test_a_retired_entity_is_not_exported_however_it_was_imported() -> None:
+    restored = SweepMemory.imported(marked(fleet_of("a", "b")).export())
+    state = fleet_of("a", "b")
+    assert kept(restored, state)["GPU-a-0"] == 10.0
+    state.retire_node("a")
+    assert set(kept(restored, state)) == {"GPU-b-0", "GPU-b-1"}
+    for memory in (restored, SweepMemory.imported(restored.export())):
+        assert kept(memory, fleet_of("a", "b"))["GPU-a-0"] == -1.0
+
+
+def test_what_nobody_claims_is_forgotten_in_the_end() -> None:
+    memory = marked(fleet_of("a", "b"))
+    memory.elapsed_s("heat", 0.0)
+    for at in (0.6, 1.1):
+        memory = SweepMemory.imported(memory.export())
+        assert "GPU-b-0" in kept(memory, fleet_of("b"))
+        memory.elapsed_s("heat", at * WAITING_KEPT_S)
+    found = kept(SweepMemory.imported(memory.export()), fleet_of("a", "b"))
+    assert (found["GPU-a-0"], found["GPU-b-0"]) == (-1.0, 12.0)
 
 
 @pytest.mark.parametrize(
