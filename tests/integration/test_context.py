@@ -105,10 +105,13 @@ def test_what_a_person_clears_comes_back_on_new_evidence_only(
     asked = "SELECT author, target FROM audit WHERE action = 'clear_incident'"
     audited = query(folder / "state", asked)
     assert audited == [("ann", incident["id"])]
+    kept = "SELECT detector FROM clearances"
+    assert ("xid:79",) in query(folder / "state", kept)
     again = server.admin.post(f"/v1/incidents/{incident['id']}/clear", json={"reason": "x"})
     assert again.status_code == 409
     feeders["n1"].events(xid_event(79, gpu.pci_bus_id))
     wait_until(lambda: gpu.gpu_uuid in excluded(server), "another one is news")
+    assert ("xid:79",) not in query(folder / "state", kept), "nor does a restart bring it back"
 
 
 def test_under_maintenance_nothing_is_decided_until_its_end(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, func, insert, or_, select
+from sqlalchemy import Connection, Select, and_, delete, func, insert, or_, select
 
 from gpuwarden_server.core.pages import Cursor
 from gpuwarden_server.store.tables_judging import acquittals, clearances, incident_moves, incidents
@@ -112,8 +112,15 @@ def write_acquittals(connection: Connection, values: Sequence[Acquittal]) -> Non
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))
 
 
+CLEARANCES_KEPT_S = 30 * 86_400.0
+"""A clear whose evidence was not seen for so long is forgotten: no event comes so late."""
+
+
 def write_clearances(connection: Connection, values: Sequence[Clearance]) -> None:
-    """Insert or replace what people cleared."""
+    """Insert or replace what people cleared; what is too old goes."""
+    if values:
+        before = max(value.seen_at for value in values) - CLEARANCES_KEPT_S
+        connection.execute(delete(clearances).where(clearances.c.seen_at < before))
     for value in values:
         row = {
             "entity_kind": value.entity.kind.value,
@@ -123,6 +130,7 @@ def write_clearances(connection: Connection, values: Sequence[Clearance]) -> Non
             "severity": value.severity.value,
             "score": value.score,
             "at": value.at,
+            "seen_at": value.seen_at,
         }
         keys = ["entity_kind", "entity", "detector"]
         statement = upsert(connection, clearances).values(row)
@@ -130,8 +138,20 @@ def write_clearances(connection: Connection, values: Sequence[Clearance]) -> Non
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))
 
 
+def delete_clearances(connection: Connection, values: Sequence[Clearance]) -> None:
+    """Delete what holds no more of what people cleared."""
+    c = clearances.c
+    for value in values:
+        of_entity = c.entity_kind == value.entity.kind.value, c.entity == value.entity.key
+        connection.execute(delete(clearances).where(*of_entity, c.detector == value.detector))
+
+
 def read_clearances(connection: Connection, now: float) -> list[Clearance]:
-    """What people cleared; what they saw then may have gone on until now."""
+    """What people cleared and may still be meant.
+
+    What went on while no server looked counts as unseen: after a longer gap it is new.
+    """
+    young = clearances.c.seen_at >= now - CLEARANCES_KEPT_S
     return [
         Clearance(
             EntityRef(EntityKind(row.entity_kind), row.entity, row.node_id),
@@ -139,9 +159,9 @@ def read_clearances(connection: Connection, now: float) -> list[Clearance]:
             Severity(row.severity),
             row.score,
             row.at,
-            now,
+            row.seen_at,
         )
-        for row in connection.execute(select(clearances))
+        for row in connection.execute(select(clearances).where(young))
     ]
 
 

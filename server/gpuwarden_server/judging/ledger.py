@@ -151,6 +151,7 @@ class Ledger:
         incident_rows.write_moves(connection, moves)
         incident_rows.write_acquittals(connection, outcome.acquittals)
         incident_rows.write_clearances(connection, outcome.clearances)
+        incident_rows.delete_clearances(connection, outcome.ended_clearances)
         decision_rows.write_decision_moves(connection, outcome.decision_moves, outcome.snapshots)
         decision_rows.write_decisions(connection, outcome.renewed_decisions)
         self._write_state(connection, outcome)

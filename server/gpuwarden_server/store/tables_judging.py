@@ -199,4 +199,5 @@ clearances = Table(
     Column("severity", String(8), nullable=False),
     Column("score", Float, nullable=False),
     Column("at", Float, nullable=False),
+    Column("seen_at", Float, nullable=False, comment="until when it went on, epoch seconds"),
 )

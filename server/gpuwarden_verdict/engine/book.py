@@ -16,16 +16,16 @@ from gpuwarden_verdict.engine.domain import (
     move_key,
 )
 from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass, renamed_ref
-from gpuwarden_verdict.incidents.clearing import Clearance
+from gpuwarden_verdict.incidents.clearing import GAP_S, Clearance
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
 from gpuwarden_verdict.incidents.kin import Kin
 from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.states import EntityRecord
-from gpuwarden_verdict.signals import Risk, Signal
+from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.metrics import EntityKind
 
-T = TypeVar("T", Incident, Acquittal, Decision)
+T = TypeVar("T", Incident, Acquittal, Decision, Clearance)
 _REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
 _AT_REST = frozenset({EntityState.HEALTHY, EntityState.RETIRED})
 
@@ -86,7 +86,7 @@ class Book:
             self._put_acquittal(acquittal)
         for decision in kept.decisions:
             self._put_decision(decision)
-        self._clearances = {(key_of(c.entity), c.detector): c for c in kept.clearances}
+        self._clearances = _by_name(kept.clearances)
         self._note_retired()
 
     def ref(self, key: Key) -> EntityRef | None:
@@ -108,27 +108,14 @@ class Book:
             return ()
         return tuple(one for one in held.values() if one.until > now)
 
-    def knows_of(self, signal: Signal, now: float) -> bool:
-        """Whether a person has cleared what a signal says, and it says nothing new.
+    def clearance_of(self, entity: EntityRef, detector: str) -> Clearance | None:
+        """What a person has cleared of a detector's evidence of an entity."""
+        return self._clearances.get((key_of(entity), detector)) if self._clearances else None
 
-        A reading that goes on stays known; one that is new ends what the person said of it.
-        """
-        if not self._clearances:
-            return False
-        name = (key_of(signal.entity), signal.detector)
-        known = self._clearances.get(name)
-        if known is None:
-            return False
-        if not known.covers(signal, now):
-            del self._clearances[name]
-            return False
-        if not signal.event_ids:
-            self._clearances[name] = replace(known, seen_at=now)
-        return True
-
-    def is_cleared(self, entity: EntityRef, detector: str) -> bool:
-        """Whether a person has cleared a detector's evidence of an entity."""
-        return (key_of(entity), detector) in self._clearances
+    def is_cleared(self, entity: EntityRef, detector: str, now: float) -> bool:
+        """Whether a person has cleared a detector's reading of an entity, and it goes on."""
+        known = self.clearance_of(entity, detector)
+        return known is not None and now - known.seen_at <= GAP_S
 
     def decisions_of(self, key: Key) -> tuple[Decision, ...]:
         """Live decisions of a target."""
@@ -199,6 +186,8 @@ class Book:
                 self._put_acquittal(acquittal)
             for known in outcome.clearances:
                 self._clearances[key_of(known.entity), known.detector] = known
+            for ended in outcome.ended_clearances:
+                self._clearances.pop((key_of(ended.entity), ended.detector), None)
             key = self._know(outcome.target)
             if outcome.state_move is not None:
                 self._records[key] = outcome.state_move.after
@@ -220,6 +209,7 @@ class Book:
             self._acquittals[to] = {c: _renamed(one, old, new) for c, one in acquittals.items()}
             decisions = self._decisions.pop(key, {})
             self._decisions[to] = {i: _renamed(one, old, new) for i, one in decisions.items()}
+        self._clearances = _by_name(_renamed(c, old, new) for c in self._clearances.values())
         self._note_retired()
 
     def _note_retired(self) -> None:
@@ -265,6 +255,10 @@ class Book:
             self._decisions[key][decision.id] = decision
         else:
             self._decisions[key].pop(decision.id, None)
+
+
+def _by_name(clearances: Iterable[Clearance]) -> dict[tuple[Key, str], Clearance]:
+    return {(key_of(one.entity), one.detector): one for one in clearances}
 
 
 def _renamed(one: T, old: str, new: str) -> T:

@@ -102,7 +102,8 @@ class Outcome:
         checked_at: Newest passed check, None where unchanged.
         snapshots: JSON of what new decisions were made from, by decision id.
         acquittals: What a revoke leaves behind.
-        clearances: What a person put aside with an incident.
+        clearances: What a person put aside with an incident, new or seen to go on.
+        ended_clearances: Those that hold no more: something new was seen.
         relocated: The target sits elsewhere than before: its state is kept, and the feed is told,
             with the new place.
     """
@@ -118,6 +119,7 @@ class Outcome:
     snapshots: dict[str, str] = field(default_factory=dict)
     acquittals: tuple[Acquittal, ...] = ()
     clearances: tuple[Clearance, ...] = ()
+    ended_clearances: tuple[Clearance, ...] = ()
     relocated: bool = False
 
     @property
@@ -142,6 +144,7 @@ class Outcome:
             or self.checked_at is not None
             or self.acquittals
             or self.clearances
+            or self.ended_clearances
         )
 
 

@@ -11,6 +11,7 @@ from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.snapshot import snapshot_of
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.incidents.behind import ParentKey
+from gpuwarden_verdict.incidents.clearing import Sieve
 from gpuwarden_verdict.incidents.closing import PENDING, Family, is_pending, relate
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
 from gpuwarden_verdict.incidents.lifecycle import (
@@ -94,7 +95,9 @@ class Judge:
         key = key_of(findings.target)
         pool = self._pools.pool(findings.target.node_id)
         before = self._book.incidents_of(key)
-        findings = self._news_of(findings, now)
+        sieve = Sieve(self._book.clearance_of, now)
+        for step in findings.steps:
+            step.signals = [signal for signal in step.signals if sieve.is_new(signal)]
         moves, live = _advance(before, findings, now, pool, self._new_incident)
         moves, live = self._relate(findings.target, moves, live, now)
         record = self._checked_record(key, findings, now)
@@ -112,14 +115,9 @@ class Judge:
             state_move=self._state_move(findings.target, after, decision_moves),
             checked_at=findings.checked_at,
             snapshots=self._snapshots(key, live, decision_moves),
+            clearances=sieve.seen,
+            ended_clearances=sieve.ended,
         )
-
-    def _news_of(self, findings: Findings, now: float) -> Findings:
-        """The findings without what a person has cleared already."""
-        book = self._book
-        for step in findings.steps:
-            step.signals = [s for s in step.signals if not book.knows_of(s, now)]
-        return findings
 
     def _relate(
         self,
@@ -142,7 +140,7 @@ class Judge:
 
     def _is_pending(self, incident: Incident, family: Family, now: float) -> bool:
         behind = family.kin.members.get(incident.id)
-        if behind is not None and self._book.is_cleared(*behind):
+        if behind is not None and self._book.is_cleared(*behind, now):
             return False  # a person says that the place is well
         return is_pending(incident, family, now)
 

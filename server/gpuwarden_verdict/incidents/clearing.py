@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gpuwarden_verdict.entities import SEVERITY_RANK, EntityRef, Severity
@@ -17,6 +18,8 @@ from gpuwarden_verdict.signals import Signal
 GAP_S = 300.0
 """A reading that was not seen for so long and is back is new evidence."""
 SCORE_STEP = 0.1
+SEEN_STEP_S = 60.0
+"""How exactly is kept until when a reading went on: each step is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,49 @@ class Clearance:
         if signal.event_ids:
             return signal.observed_at <= self.at
         return now - self.seen_at <= GAP_S
+
+
+class Sieve:
+    """Tells what is new in one target's signals from what a person has cleared, in one pass.
+
+    A reading that goes on stays known; one that is new ends what the person said of it.
+    """
+
+    def __init__(self, known_of: Callable[[EntityRef, str], Clearance | None], now: float) -> None:
+        """Make one.
+
+        Args:
+            known_of: What was cleared of an entity's evidence, by detector; None for nothing.
+            now: Epoch seconds.
+        """
+        self._known_of = known_of
+        self._now = now
+        self._seen: dict[tuple[EntityRef, str], Clearance] = {}
+        self._ended: dict[tuple[EntityRef, str], Clearance] = {}
+
+    @property
+    def seen(self) -> tuple[Clearance, ...]:
+        """Those whose reading goes on, as they are to be kept from now on."""
+        return tuple(self._seen.values())
+
+    @property
+    def ended(self) -> tuple[Clearance, ...]:
+        """Those that hold no more."""
+        return tuple(self._ended.values())
+
+    def is_new(self, signal: Signal) -> bool:
+        """Whether a signal says what no person has cleared; ask in order of arrival."""
+        name = signal.entity, signal.detector
+        known = None if name in self._ended else self._known_of(*name)
+        if known is None:
+            return True
+        if not known.covers(signal, self._now):
+            self._seen.pop(name, None)
+            self._ended[name] = known
+            return True
+        if not signal.event_ids and self._now - known.seen_at >= SEEN_STEP_S:
+            self._seen[name] = replace(known, entity=signal.entity, seen_at=self._now)
+        return False
 
 
 def clear(
