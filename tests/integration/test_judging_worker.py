@@ -273,6 +273,41 @@ def test_a_sweep_older_than_an_event_of_the_entity_says_nothing_about_it(tmp_pat
     assert "79" in first[0].reason, "the event spoke, not the sweep that did not know of it"
 
 
+def test_what_raises_in_a_sweep_does_not_stop_it(tmp_path: Path) -> None:
+    """The score raises each time; sweeps come to their end all the same."""
+
+    def raise_it() -> None:
+        raise RuntimeError("a bug in the score")
+
+    stage = Stage(tmp_path, NoScore(raise_it), sweep_interval_s=0.3)
+    sweeps, failures = "gpuwarden_sweep_duration_seconds_count", "gpuwarden_judge_failures_total"
+
+    def story() -> None:
+        wait_until(lambda: stage.figure(sweeps) >= 2, "two sweeps ended")
+
+    play(stage, story)
+    stage.close()
+    assert stage.figure(failures, stage="sweep") >= 2
+    assert stage.figure(failures, stage="pass") == 0
+
+
+class Unpacked(MemoryKeeper):
+    """A memory that is due at each sweep, and cannot be stored while the server runs."""
+
+    def save_if_due(self, now: float) -> None:
+        raise RuntimeError("a bug in the packing of what is learnt")
+
+
+def test_a_memory_that_cannot_be_stored_does_not_stop_sweeps(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, NoScore(), sweep_interval_s=0.3)
+    stage.judging._keeper = Unpacked(stage.store.state)
+    sweeps, failures = "gpuwarden_sweep_duration_seconds_count", "gpuwarden_judge_failures_total"
+    play(stage, lambda: wait_until(lambda: stage.figure(sweeps) >= 2, "two sweeps ended"))
+    stage.close()
+    assert stage.figure(failures, stage="sweep") >= 2
+    assert stage.figure(failures, stage="pass") == 0
+
+
 def test_what_sweeps_learnt_outlives_a_restart(stage: Stage) -> None:
     play(stage, lambda: None)
     with stage.store.state.read() as connection:

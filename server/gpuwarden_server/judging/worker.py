@@ -28,8 +28,9 @@ from gpuwarden_server.store.words import driver_words
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.engine.domain import Key, Outcome, key_of
 from gpuwarden_verdict.engine.events import StoredEvent
+from gpuwarden_verdict.engine.failures import SWEEP_STAGE, Failure
 from gpuwarden_verdict.engine.loads import PoolBook
-from gpuwarden_verdict.engine.reasoner import Failure, Reasoner
+from gpuwarden_verdict.engine.reasoner import Reasoner
 from gpuwarden_verdict.engine.relocation import Departure
 from gpuwarden_wire.events import EventKind
 
@@ -41,6 +42,8 @@ SWEEP_SHARE = 0.05
 ASKED_REST_S = 0.05
 ASKED_SHARE = 0.2
 """The same where a value that announces a fault asks for one."""
+SWEEP_MEMORY = "sweep_memory"
+"""What the saving of what sweeps remember is called where it fails."""
 _log = structlog.get_logger(__name__)
 
 CommandWork = Callable[[float], "Concluded"]
@@ -102,10 +105,25 @@ class Bench:
 
 
 def failure_teller(meters: JudgeMeters) -> Callable[[Failure], None]:
-    """Counts and logs what could not be judged, so that the pass goes on with the rest."""
+    """Counts and logs what could not be judged, so that the pass goes on with the rest.
+
+    Sweeps come often: of each of their parts a kind of error is logged once.
+    """
+    logged: set[tuple[str, type[Exception]]] = set()
 
     def tell(failure: Failure) -> None:
         meters.failures.labels(stage=failure.stage).inc()
+        if failure.stage == SWEEP_STAGE:
+            kind = failure.entity, type(failure.error)
+            if kind not in logged:
+                logged.add(kind)
+                _log.error(
+                    "judge_sweep_failed",
+                    worker="judge",
+                    detector=failure.entity,
+                    exc_info=failure.error,
+                )
+            return
         _log.error(
             "judge_event_failed" if failure.event_id else "judge_entity_failed",
             worker="judge",
@@ -348,8 +366,8 @@ class JudgeWorker:
         self._take_back(bench.retirement.heard(), now)
         self._relocate(bench.reasoner.relocation.moved(now), now)
         bench.pools.recount()
-        result = bench.reasoner.sweeper.look(now)
-        bench.keeper.save_if_due(now)
+        result = bench.reasoner.sweeper.look(now, bench.reasoner.failed)
+        self._save_memory(now)
         touched = self._judge_new_events()
         bench.book.risks = {k: r for k, r in result.risks.items() if k not in touched}
         bench.board.show_risks(bench.book.risks)
@@ -360,6 +378,12 @@ class JudgeWorker:
         self._swept_at = self._clock.monotonic()
         self._meters.sweep.observe(self._swept_at - began)
         self._set_gauges()
+
+    def _save_memory(self, now: float) -> None:
+        try:
+            self._bench.keeper.save_if_due(now)
+        except Exception as error:  # what is not stored is tried again; what is seen must act now
+            self._bench.reasoner.failed(Failure(SWEEP_STAGE, SWEEP_MEMORY, "", error))
 
     def _set_gauges(self) -> None:
         book = self._bench.book

@@ -5,14 +5,21 @@ The two tuples are all there is: a detector that is not in them does not run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
+from typing import TypeVar
 
 from gpuwarden_verdict.context import FleetContext, NodeContext
 from gpuwarden_verdict.detectors.aer import AER
 from gpuwarden_verdict.detectors.bus_counters import BUS_COUNTERS
 from gpuwarden_verdict.detectors.check_failed import CheckFailedDetector
-from gpuwarden_verdict.detectors.contract import EventDetector, SweepDetector
+from gpuwarden_verdict.detectors.contract import (
+    EventDetector,
+    Failed,
+    SweepDetector,
+    raise_error,
+)
 from gpuwarden_verdict.detectors.device_missing import DeviceMissingDetector
 from gpuwarden_verdict.detectors.drift import DRIFT_DETECTORS
 from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
@@ -22,7 +29,7 @@ from gpuwarden_verdict.detectors.ecc_uncorrected import EccUncorrectedDetector
 from gpuwarden_verdict.detectors.fabric_service import FabricServiceDetector
 from gpuwarden_verdict.detectors.fabric_states import FABRIC_STATES
 from gpuwarden_verdict.detectors.failed_jobs import FailedJobsDetector
-from gpuwarden_verdict.detectors.gpu_answers import detect_answers
+from gpuwarden_verdict.detectors.gpu_answers import ANSWERS, detect_answers
 from gpuwarden_verdict.detectors.gpu_lost import GpuLostDetector
 from gpuwarden_verdict.detectors.gpu_unread import GpuUnreadDetector
 from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
@@ -70,6 +77,7 @@ __all__ = [
     "EVENT_DETECTORS",
     "SWEEP_DETECTORS",
     "EventDetector",
+    "Failed",
     "SweepDetector",
     "detect_clears",
     "detect_event",
@@ -79,6 +87,8 @@ __all__ = [
     "detect_sweep",
     "scoped_rules",
 ]
+
+T = TypeVar("T")
 
 EVENT_DETECTORS: tuple[EventDetector, ...] = (
     XidDetector(),
@@ -173,43 +183,83 @@ def detect_event(event: Event, ref: EntityRef, node: NodeContext) -> list[Signal
     ]
 
 
-def detect_sweep(state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
-    """Signals of all sweep detectors that are not off in the pool; `now` is epoch seconds."""
+def detect_sweep(
+    state: FleetReading, fleet: FleetContext, now: float, failed: Failed = raise_error
+) -> list[Signal]:
+    """Signals of all sweep detectors that are not off in the pool.
+
+    Args:
+        state: The windows.
+        fleet: What is known besides.
+        now: Epoch seconds.
+        failed: Told of a detector that raised; it says nothing then, the others do.
+    """
     pools, tuning = fleet.pools, fleet.tuning
     return [
         signal
         for detector in SWEEP_DETECTORS
         if not tuning.is_off_everywhere(detector.name)
-        for signal in detector.detect(state, fleet, now)
+        for signal in _tried(detector.name, partial(detector.detect, state, fleet, now), [], failed)
         if not tuning.is_off(signal.detector, pools.get(signal.entity.node_id, ""))
     ]
 
 
 def detect_clears(
-    state: FleetReading, fleet: FleetContext, open_incidents: Sequence[Incident], now: float
+    state: FleetReading,
+    fleet: FleetContext,
+    open_incidents: Sequence[Incident],
+    now: float,
+    failed: Failed = raise_error,
 ) -> list[Recovery]:
     """Recoveries by fresh readings for the level evidence of open incidents.
 
     Only evidence that stands and that a reading can end is asked about.
+
+    Args:
+        state: The windows.
+        fleet: What is known besides.
+        open_incidents: All that are open.
+        now: Epoch seconds.
+        failed: Told of a detector that raised; it clears nothing then, the others do.
     """
     asked: dict[str, set[EntityRef]] = {}
     for incident in open_incidents:
         for item in incident.evidence:
             if item.persistence is Persistence.LEVEL and item.cleared_at is None:
                 asked.setdefault(item.detector, set()).add(incident.entity)
-    recoveries = detect_answers(state, fleet, open_incidents, now)
+    answers = partial(detect_answers, state, fleet, open_incidents, now)
+    recoveries = list(_tried(ANSWERS, answers, [], failed))
     for detector in SWEEP_DETECTORS if asked else ():
         entities = set().union(*(asked.get(name, set()) for name in detector.speaks_for))
         ordered = sorted(entities, key=lambda ref: (ref.kind, ref.key))
-        recoveries += detector.clears(state, fleet, ordered, now) if ordered else []
+        if ordered:
+            clears = partial(detector.clears, state, fleet, ordered, now)
+            recoveries += _tried(detector.name, clears, [], failed)
     return recoveries
 
 
-def scoped_rules(state: FleetReading, fleet: FleetContext, now: float) -> list[ScopedRule]:
-    """Limits of all detectors that hold a statistic against one, where there is anything to see."""
+def scoped_rules(
+    state: FleetReading, fleet: FleetContext, now: float, failed: Failed = raise_error
+) -> list[ScopedRule]:
+    """Limits of all detectors that hold a statistic against one, where there is anything to see.
+
+    Args:
+        state: The windows.
+        fleet: What is known besides.
+        now: Epoch seconds.
+        failed: Told of a detector that raised; its limit is left out then.
+    """
     rules = (
-        scoped_rule(detector, state, fleet, now)
-        for detector in SWEEP_DETECTORS
-        if isinstance(detector, Limited)
+        _tried(one.name, partial(scoped_rule, one, state, fleet, now), None, failed)
+        for one in SWEEP_DETECTORS
+        if isinstance(one, Limited)
     )
     return [rule for rule in rules if rule is not None]
+
+
+def _tried(name: str, work: Callable[[], T], otherwise: T, failed: Failed) -> T:
+    try:
+        return work()
+    except Exception as error:  # one detector's: the sweep of all others goes on
+        failed(name, error)
+        return otherwise

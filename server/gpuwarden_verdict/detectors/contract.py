@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gpuwarden_verdict.context import FleetContext, NodeContext
@@ -10,6 +10,14 @@ from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.signals import Recovery, Signal
 from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.events import Event
+
+Failed = Callable[[str, Exception], None]
+"""Told the name of a detector and what it raised; the others go on where it returns."""
+
+
+def raise_error(detector: str, error: Exception) -> None:
+    """Where nobody must go on without a detector."""
+    raise error
 
 
 class EventDetector(Protocol):

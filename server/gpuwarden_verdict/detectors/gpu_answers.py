@@ -15,6 +15,8 @@ from gpuwarden_verdict.signals import Persistence, Recovery, RecoveryKind
 from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.metrics import EntityKind
 
+ANSWERS = "gpu_answers"
+"""What this is called where it fails."""
 _SPEAKS_FOR = frozenset({PROBE_DETECTOR})
 _WHY = "the GPU answers again, as its readings tell"
 

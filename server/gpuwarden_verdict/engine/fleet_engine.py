@@ -17,12 +17,13 @@ from gpuwarden_verdict.engine.directory import Directory
 from gpuwarden_verdict.engine.domain import Outcome, StateMove, key_of
 from gpuwarden_verdict.engine.events import StoredEvent
 from gpuwarden_verdict.engine.facts import FleetFacts, Patience
+from gpuwarden_verdict.engine.failures import raise_failure
 from gpuwarden_verdict.engine.hearing import FUTURE_TOLERANCE_S, FrontDoor, Heard
 from gpuwarden_verdict.engine.judge import Judge, NodeStanding, Watch, unwatched
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.placing import FleetPlacing
 from gpuwarden_verdict.engine.presence import Presence
-from gpuwarden_verdict.engine.reasoner import Reasoner, raise_failure
+from gpuwarden_verdict.engine.reasoner import Reasoner
 from gpuwarden_verdict.engine.relocation import Departure, Relocation
 from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.engine.sweep import RiskSource, Sweeper
@@ -236,7 +237,7 @@ class FleetEngine:
         now = self._moment.advance(now)
         self._move(self._reasoner.relocation.moved(now), now)
         self._pools.recount()
-        result = self._reasoner.sweeper.look(now)
+        result = self._reasoner.sweeper.look(now, self._reasoner.failed)
         self._book.risks = dict(result.risks)
         self._take_over(self._reasoner.conclude_sweep(result, (), now))
 

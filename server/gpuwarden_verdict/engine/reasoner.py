@@ -9,31 +9,10 @@ from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.desk import EventDesk
 from gpuwarden_verdict.engine.domain import Findings, Key, Outcome, merge_findings
 from gpuwarden_verdict.engine.events import StoredEvent
+from gpuwarden_verdict.engine.failures import Failure
 from gpuwarden_verdict.engine.judge import Judge
 from gpuwarden_verdict.engine.relocation import Relocation
 from gpuwarden_verdict.engine.sweep import Sweeper, SweepResult
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One event or entity that could not be judged; the others are.
-
-    Attributes:
-        stage: "detect" or "reassess".
-        entity: Key of the entity that it was about.
-        event_id: The event, "" where it was none.
-        error: What was raised.
-    """
-
-    stage: str
-    entity: str
-    event_id: str
-    error: Exception
-
-
-def raise_failure(failure: Failure) -> None:
-    """Where nobody must go on without it."""
-    raise failure.error
 
 
 @dataclass(frozen=True, slots=True)

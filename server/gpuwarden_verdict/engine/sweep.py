@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors import (
     detect_clears,
     detect_risk,
@@ -16,13 +17,14 @@ from gpuwarden_verdict.detectors import (
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.domain import Findings, Key, Step, key_of, merge_findings
 from gpuwarden_verdict.engine.facts import FleetFacts
+from gpuwarden_verdict.engine.failures import SWEEP_STAGE, Failure, raise_failure
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.ports import Windows
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.fusion import Gate
 from gpuwarden_verdict.fusion.fuse import LOOK_PROBABILITY
 from gpuwarden_verdict.incidents.domain import Incident
-from gpuwarden_verdict.incidents.kin import KinFinder
+from gpuwarden_verdict.incidents.kin import Kin, KinFinder
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.policy.evaluate import decision_target
@@ -30,6 +32,9 @@ from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import Recovery, Risk, Signal
 from gpuwarden_verdict.tuning.limits import ScopedRule, Threshold, thresholds
 from gpuwarden_verdict.windows import Columns, FleetReading
+
+KIN_FINDER = "kin_finder"
+"""What the search for common causes is called where it fails."""
 
 
 class RiskSource(Protocol):
@@ -70,6 +75,24 @@ class SweepResult:
     risks: dict[Key, Risk]
 
 
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Tells of each detector that raised, once a sweep whatever it was asked for.
+
+    Attributes:
+        failed: Told of it.
+        told: Names.
+    """
+
+    failed: Callable[[Failure], None]
+    told: set[str] = field(default_factory=set)
+
+    def tell(self, name: str, error: Exception) -> None:
+        if name not in self.told:
+            self.told.add(name)
+            self.failed(Failure(SWEEP_STAGE, name, "", error))
+
+
 class Sweeper:
     """Looks over the fleet; used in the judge's thread."""
 
@@ -92,12 +115,15 @@ class Sweeper:
         self._rules: list[ScopedRule] = []
         self._kin = KinFinder()
 
-    def look(self, now: float) -> SweepResult:
+    def look(self, now: float, failed: Callable[[Failure], None] = raise_failure) -> SweepResult:
         """Detect, score and clear.
 
         Args:
             now: Epoch seconds.
+            failed: Told once of each detector or part that raised; the sweep goes on without it
+                where that returns.
         """
+        trouble = _Trouble(failed)
         names = self._pools.pool_names(self._facts.node_ids())
         context = replace(
             self._facts.fleet_context(names),
@@ -105,21 +131,30 @@ class Sweeper:
             tuning=self._pools.policy.tuning,
         )
         opened = tuple(self._book.incidents())
-        watched = self._watched()
         seen = self._windows.snapshot(self._columns)
-        signals = [self._in_job(one) for one in detect_sweep(seen, context, now)]
-        recoveries = detect_clears(seen, context, opened, now)
-        self._rules = scoped_rules(seen, context, now)
-        risks = self._risks.score(seen, watched, signals, now)
+        signals = [self._in_job(one) for one in detect_sweep(seen, context, now, trouble.tell)]
+        recoveries = detect_clears(seen, context, opened, now, trouble.tell)
+        self._rules = scoped_rules(seen, context, now, trouble.tell)
+        risks = self._score(seen, signals, recoveries, now, trouble)
         self._columns = seen.columns_read()
-        for risk in risks:
-            self._judge_risk(risk, now, signals, recoveries)
-        self._book.kin = kin = self._kin.find(opened, context, now)
+        kin = self._find_kin(opened, context, now, trouble)
         recoveries += kin.recoveries
         signals += kin.signals
         found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]
         found += [Findings(decision_target(s.entity), [Step([], [s])]) for s in signals]
-        return SweepResult(merge_findings(found), {key_of(r.entity): r for r in risks})
+        return SweepResult(merge_findings(found), risks)
+
+    def _find_kin(
+        self, opened: Sequence[Incident], fleet: FleetContext, now: float, trouble: _Trouble
+    ) -> Kin:
+        """Common causes; where they cannot be looked for, the former ones stay."""
+        try:
+            kin = self._kin.find(opened, fleet, now)
+        except Exception as error:
+            trouble.tell(KIN_FINDER, error)
+            return Kin()
+        self._book.kin = kin
+        return kin
 
     def _in_job(self, signal: Signal) -> Signal:
         job = self._facts.job_of(signal.entity, signal.observed_at)
@@ -135,6 +170,27 @@ class Sweeper:
         scored = {incident.entity for incident in self._book.incidents() if _by_score(incident)}
         risks = self._book.risks.values()
         return [*scored, *(r.entity for r in risks if r.probability >= LOOK_PROBABILITY)]
+
+    def _score(
+        self,
+        seen: FleetReading,
+        signals: list[Signal],
+        recoveries: list[Recovery],
+        now: float,
+        trouble: _Trouble,
+    ) -> dict[Key, Risk]:
+        """Latest risks, and what they say; where none can be made, the former ones say nothing."""
+        said, over = list[Signal](), list[Recovery]()
+        try:
+            risks = self._risks.score(seen, self._watched(), signals, now)
+            for risk in risks:
+                self._judge_risk(risk, now, said, over)
+        except Exception as error:
+            trouble.tell(LEARNED_DETECTOR, error)
+            return dict(self._book.risks)
+        signals += said
+        recoveries += over
+        return {key_of(risk.entity): risk for risk in risks}
 
     def _judge_risk(
         self, risk: Risk, now: float, signals: list[Signal], recoveries: list[Recovery]
