@@ -13,6 +13,7 @@ from gpuwarden_verdict.detectors.device_missing import PRESENT, VISIBLE
 from gpuwarden_verdict.detectors.reading import (
     FRESH_S,
     Bool,
+    fresh,
     hits,
     in_boot_grace,
     level_signal,
@@ -37,14 +38,15 @@ class _Count:
         read: How many are read now, int64, shape (nodes,).
         expected: How many there should be, NaN unknown, shape (nodes,).
         short: Where fewer are read, outside boot grace, shape (nodes,).
-        counted: Nodes that are heard of and whose GPUs only exporters tell of, shape (nodes,).
+        whole: Nodes that are heard of and of which nothing is unread, or whose agent counts the
+            GPUs now, shape (nodes,).
         now_read: GPUs that are read now, shape (gpus,).
     """
 
     read: I64
     expected: F64
     short: Bool
-    counted: Bool
+    whole: Bool
     now_read: Bool
 
 
@@ -65,7 +67,7 @@ class GpuUnreadDetector:
         f"fewer series of GPUs than known or expected GPUs for {LONG_S:.0f} s, on nodes without an "
         "agent; any metric of a GPU counts",
         Rung.SUSPECT,
-        "the GPU is read again, or a passed check",
+        "the GPU is read again, its node is whole or counted by an agent, or a passed check",
     )
 
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
@@ -85,12 +87,17 @@ class GpuUnreadDetector:
     def clears(
         self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
     ) -> list[Recovery]:
-        """GPUs that are read again, and nodes whose count is whole."""
+        """GPUs that are read again, and nodes whose count is whole, with all of their GPUs.
+
+        A board may have been replaced: the former one is read no more and no longer expected. An
+        agent that counts the GPUs itself tells of what is missing in its own words.
+        """
         count = _count(state, fleet, now)
-        whole = count.counted & ~count.short
-        clear = {EntityKind.GPU: count.now_read, EntityKind.NODE: whole}
+        again = count.now_read | count.whole[state.view(EntityKind.GPU).node_rows]
+        clear = {EntityKind.GPU: again, EntityKind.NODE: count.whole}
+        why = "its node's GPUs are read again"
         return [
-            Recovery(ref, RecoveryKind.READING_CLEAR, now, "its GPU is read again", self.speaks_for)
+            Recovery(ref, RecoveryKind.READING_CLEAR, now, why, self.speaks_for)
             for kind, where in clear.items()
             for ref in entities
             if ref.kind is kind
@@ -150,5 +157,15 @@ def _count(state: FleetReading, fleet: FleetContext, now: float) -> _Count:
         told = np.array([fleet.gpus_expected[key] for key in keys], np.float64)
         expected[rows[rows >= 0]] = told[rows >= 0]
     with np.errstate(invalid="ignore"):
-        short: Bool = counted & (read < expected) & ~in_boot_grace(state, nodes, fleet, now)
-    return _Count(read, expected, short, counted, now_read)
+        lacking: Bool = counted & (read < expected)
+    short = lacking & ~in_boot_grace(state, nodes, fleet, now)
+    whole = (counted & ~lacking) | _counted_by_agent(state, fleet)
+    return _Count(read, expected, short, whole, now_read)
+
+
+def _counted_by_agent(state: FleetReading, fleet: FleetContext) -> Bool:
+    """Nodes whose agent counts GPUs, or probes one, now, shape (nodes,)."""
+    nodes, gpus = state.view(EntityKind.NODE), state.view(EntityKind.GPU)
+    counted = fresh(state, nodes, VISIBLE, fleet).copy()
+    counted[gpus.node_rows[fresh(state, gpus, PRESENT, fleet)]] = True
+    return counted

@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from gpuwarden_verdict.detectors.reading import Bool, still_named
 from gpuwarden_verdict.detectors.scene import (
     BANDS,
     BUSY,
@@ -36,6 +37,7 @@ MOST_SIGMA = 6.0
 """Whatever the limit, a group's own spread is given this much room."""
 ALL_BANDS = tuple(range(BANDS))
 BUSY_BAND = (BANDS - 1,)
+IDLE_BAND = 0
 TEMPERATURE, SLOWDOWN_AT = "gpu_temperature_celsius", "gpu_slowdown_temperature_celsius"
 NEAR_LIMIT_C = 10.0
 """A GPU that is merely warmer than its peers needs no action: only near its slowdown limit."""
@@ -58,6 +60,8 @@ class PeerRow:
         bands: Load bands in which it does; () for whatever has no load.
         least_spread: No group's spread is believed to be smaller, in the metric's unit.
         condition: What must hold besides.
+        over: Given what is usual, shape (N,), NaN unknown: where whatever was said is over though
+            nothing can be compared.
     """
 
     metric: str
@@ -68,6 +72,7 @@ class PeerRow:
     bands: tuple[int, ...] = ALL_BANDS
     least_spread: float = 0.0
     condition: Callable[[Scene], AnyArray] | None = None
+    over: Callable[[PeerRow, Scene, F32], Bool] | None = None
 
 
 def job_phase(scene: Scene) -> Grouping:
@@ -107,6 +112,7 @@ def measure_peers(row: PeerRow, scene: Scene) -> Measured:
     if row.bands and row.bands != ALL_BANDS:
         own = np.where(np.isin(scene.bands(), row.bands), own, np.float32(np.nan))
     usual, spread, crowd = _usual(row, scene, own)
+    over = (row.over or idle)(row, scene, usual)
     with np.errstate(invalid="ignore", divide="ignore"):
         usual = np.where(np.abs(usual) >= row.usual_from, usual, np.float32(np.nan))
         off = np.float32(row.odd) * (own - usual)
@@ -114,9 +120,48 @@ def measure_peers(row: PeerRow, scene: Scene) -> Measured:
         value = off / np.abs(usual) if row.relative else off
     if row.condition is not None:
         roomy &= row.condition(scene)
-    return Measured(
-        value.astype(np.float32, copy=False), {"own": own, "usual": usual}, crowd, roomy
-    )
+    resting = over & np.isnan(value) & scene.fresh(row.metric)
+    value = value.astype(np.float32, copy=False)
+    return Measured(value, {"own": own, "usual": usual}, crowd, roomy, resting)
+
+
+def idle(row: PeerRow, scene: Scene, usual: F32) -> Bool:
+    """GPUs that are known to be idle: what is odd under load shows no more."""
+    resting: Bool = scene.bands() == IDLE_BAND
+    return resting
+
+
+def alone_or_idle(row: PeerRow, scene: Scene, usual: F32) -> Bool:
+    """GPUs that are idle, or in no job that is large enough for a comparison."""
+    return _alone(row, scene) | idle(row, scene, usual)
+
+
+def without_busy_job(row: PeerRow, scene: Scene, usual: F32) -> Bool:
+    """GPUs in no job that is large and busy enough: to be idle is what is odd in such a one."""
+    with np.errstate(invalid="ignore"):
+        calm: Bool = usual < row.usual_from
+    return _alone(row, scene) | calm
+
+
+def alone_or_idle_node(row: PeerRow, scene: Scene, usual: F32) -> Bool:
+    """Ports of no job that is large enough, or of a node all of whose GPUs are known to be idle."""
+    gpus = scene.of(EntityKind.GPU)
+    at_rest = gpus.bands() == IDLE_BAND
+    named, node_rows = still_named(scene.state, gpus.view), gpus.view.node_rows
+    nodes = len(scene.state.view(EntityKind.NODE))
+    some = np.bincount(node_rows[named & at_rest], minlength=nodes) > 0
+    others = np.bincount(node_rows[named & ~at_rest], minlength=nodes) > 0
+    resting: Bool = (some & ~others)[scene.view.node_rows]
+    return _alone(row, scene) | resting
+
+
+def _alone(row: PeerRow, scene: Scene) -> Bool:
+    """Who is in no group that could say anything, whatever is read of it, shape (N,)."""
+    alone = np.ones(len(scene.view), np.bool_)
+    for group in row.groups:
+        grouping = group(scene)
+        alone &= grouping.group_of == grouping.count
+    return alone
 
 
 def _usual(row: PeerRow, scene: Scene, own: F32) -> tuple[F32, F32, Callable[[AnyArray], F32]]:
@@ -284,7 +329,7 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
     _of_gpus(
         "utilization_peers",
         1,
-        PeerRow(LOAD, -1.0, (same_job,), usual_from=BUSY, least_spread=0.03),
+        PeerRow(LOAD, -1.0, (same_job,), usual_from=BUSY, least_spread=0.03, over=without_busy_job),
         LimitRule("ratio", 0.5, 0.3, 0.9, persist_s=300.0),
         _Meaning(
             FaultClass.UNKNOWN,
@@ -299,7 +344,12 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
         "nvlink_throughput_peers",
         1,
         PeerRow(
-            "gpu_nvlink_transmitted_bytes_total", -1.0, (same_job,), relative=True, usual_from=1e9
+            "gpu_nvlink_transmitted_bytes_total",
+            -1.0,
+            (same_job,),
+            relative=True,
+            usual_from=1e9,
+            over=alone_or_idle,
         ),
         LimitRule("ratio", 0.6, 0.4, 0.95, persist_s=300.0),
         _Meaning(
@@ -313,7 +363,14 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
     _of_gpus(
         "pcie_throughput_peers",
         1,
-        PeerRow("gpu_pcie_received_bytes_total", -1.0, (same_job,), relative=True, usual_from=5e8),
+        PeerRow(
+            "gpu_pcie_received_bytes_total",
+            -1.0,
+            (same_job,),
+            relative=True,
+            usual_from=5e8,
+            over=alone_or_idle,
+        ),
         LimitRule("ratio", 0.7, 0.5, 0.95, persist_s=600.0),
         _Meaning(
             FaultClass.BUS,
@@ -328,7 +385,15 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
             EntityKind.NIC,
             f"nic_{way}_peers",
             1,
-            PeerRow(metric, -1.0, (job_rail,), relative=True, usual_from=1e8, bands=()),
+            PeerRow(
+                metric,
+                -1.0,
+                (job_rail,),
+                relative=True,
+                usual_from=1e8,
+                bands=(),
+                over=alone_or_idle_node,
+            ),
             LimitRule("ratio", 0.6, 0.4, 0.95, persist_s=300.0),
             _Meaning(
                 FaultClass.NIC,

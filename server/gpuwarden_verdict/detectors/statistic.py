@@ -155,7 +155,7 @@ class StatisticDetector:
             clear,
             self.speaks_for,
             now,
-            lambda row: self._words(self.clear_says, scene.view.refs[row], row, measured, limit),
+            lambda row: self._clear_words(scene.view.refs[row], row, measured, limit),
         )
 
     def _is_blind(self, scene: Scene) -> bool:
@@ -208,6 +208,11 @@ class StatisticDetector:
             action=self.action,
             max_rung=self.max_rung,
         )
+
+    def _clear_words(self, ref: EntityRef, row: int, measured: Measured, limit: F32) -> str:
+        if np.isnan(measured.value[row]):
+            return "at rest: nothing is under way that could be measured"
+        return self._words(self.clear_says, ref, row, measured, limit)
 
     def _words(self, form: str, ref: EntityRef, row: int, measured: Measured, limit: F32) -> str:
         shown = {name: float(column[row]) for name, column in measured.shown.items()}

@@ -9,6 +9,8 @@ from gpuwarden_verdict.detectors.gpu_unread import LONG_S, GpuUnreadDetector
 from gpuwarden_verdict.entities import EntityRef, Rung
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.signals import Signal
+from gpuwarden_wire.batches import MissingKind
+from gpuwarden_wire.metrics import EntityKind
 from tests.builders.verdict import Fleet, gpu_ref, node_ref
 
 DETECTOR = GpuUnreadDetector()
@@ -89,3 +91,39 @@ def test_a_node_that_nobody_hears_of_or_whose_agent_counts_has_no_unread_gpu() -
     house = Exporters()
     house.expected = {}
     assert house.read(REST, 900) == []
+
+
+def test_a_node_whose_agent_counts_now_is_clear_while_it_is_heard() -> None:
+    house = Exporters()
+    house.expected["n0"] = 5
+    house.read(ALL, LONG_S + 60)
+    assert not house.cleared(node_ref(0))
+    house.fleet.tell([node_ref(0)], node_gpus_visible=4.0)
+    assert house.read(ALL) == []
+    house.silent = frozenset({"n0"})
+    assert not house.cleared(node_ref(0))
+    house.silent = frozenset()
+    assert house.cleared(node_ref(0))
+    house.fleet.tell([node_ref(0)], node_gpus_visible=MissingKind.UNAVAILABLE)
+    assert not house.cleared(node_ref(0)), "its agent does not count now"
+
+
+def test_a_board_that_was_replaced_is_clear_with_its_node() -> None:
+    house = Exporters()
+    house.read(ALL, 60)
+    house.read(REST, LONG_S + 60)
+    assert not house.cleared(gpu_ref(1, 2))
+    new = EntityRef(EntityKind.GPU, "GPU-new", "n1")
+    house.fleet.state.register(new)
+    assert house.read([*REST, new], 60) == []
+    assert house.cleared(gpu_ref(1, 2))
+    house.silent = frozenset({"n1"})
+    assert not house.cleared(gpu_ref(1, 2))
+
+
+def test_a_boot_does_not_make_a_node_whole() -> None:
+    house = Exporters()
+    house.expected["n0"] = 5
+    house.read(ALL, LONG_S + 60)
+    house.fleet.tell([node_ref(0)], node_uptime_seconds=10.0)
+    assert not house.cleared(node_ref(0))

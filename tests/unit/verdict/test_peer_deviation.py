@@ -170,6 +170,119 @@ def test_a_slow_port_is_held_against_the_same_port_of_its_jobs_nodes() -> None:
     assert run(fleet, 900.0, tell) == []
 
 
+IDLE = {**USUAL, "gpu_utilization_ratio": 0.0, "gpu_sm_clock_hertz": 3e8, "gpu_power_watts": 90.0}
+
+
+def standing(fleet: Fleet) -> list[str]:
+    """Detectors whose evidence stands."""
+    items = [item for incident in fleet.open() for item in incident.evidence]
+    return [item.detector for item in items if item.cleared_at is None]
+
+
+@pytest.mark.parametrize(
+    ("detector", "odd"),
+    [("clock_peers", {"gpu_sm_clock_hertz": 1.2e9}), ("power_peers", {"gpu_power_watts": 300.0})],
+)
+def test_a_straggler_is_over_once_it_is_idle_and_not_when_readings_stop(
+    detector: str, odd: Mapping[str, float]
+) -> None:
+    fleet = Fleet()
+    fleet.jobs = {ref.key: "slurm:1" for ref in fleet.all_gpus()}
+    odd_one(fleet, odd)
+    assert standing(fleet) == [detector]
+    fleet.jobs = {}
+    run(fleet, 200.0, lambda now: None)
+    assert standing(fleet) == [detector], "nothing is read"
+    unread: dict[str, float | MissingKind] = {
+        **dict.fromkeys(USUAL, MissingKind.UNAVAILABLE),
+        "gpu_utilization_ratio": 0.0,
+    }
+    run(fleet, 400.0, lambda now: fleet.tell(fleet.all_gpus(), at=now, **unread))
+    assert standing(fleet) == [detector], "idle, and what was odd is not read"
+    fleet.silent = {f"n{node}" for node in range(4)}
+    run(fleet, 400.0, lambda now: fleet.tell(fleet.all_gpus(), at=now, **IDLE))
+    assert standing(fleet) == [detector], "the node is not heard of"
+    fleet.silent = set()
+    run(fleet, 400.0, lambda now: fleet.tell(fleet.all_gpus(), at=now, **IDLE))
+    assert standing(fleet) == []
+
+
+def test_an_idle_gpu_stands_while_its_job_is_busy_or_unread_and_no_longer() -> None:
+    fleet = Fleet()
+    mine = fleet.all_gpus()[:16]
+    fleet.jobs = {ref.key: "slurm:1" for ref in mine}
+
+    def busy(now: float) -> None:
+        fleet.tell(mine[1:], at=now, gpu_utilization_ratio=0.98)
+        fleet.tell(mine[:1], at=now, gpu_utilization_ratio=0.0)
+
+    run(fleet, 600.0, busy)
+    assert standing(fleet) == ["utilization_peers"]
+    unread = MissingKind.UNAVAILABLE
+
+    def blind(now: float) -> None:
+        fleet.tell(mine[1:], at=now, gpu_utilization_ratio=unread)
+        fleet.tell(mine[:1], at=now, gpu_utilization_ratio=0.0)
+
+    run(fleet, 300.0, blind)
+    assert standing(fleet) == ["utilization_peers"], "its peers may be busy"
+    run(fleet, 300.0, busy)
+    assert standing(fleet) == ["utilization_peers"]
+    fleet.jobs = {}
+    run(fleet, 20.0, blind)
+    assert standing(fleet) == []
+
+
+def test_a_gpu_that_sent_too_little_is_over_with_its_job() -> None:
+    fleet = Fleet()
+    mine = fleet.all_gpus()[:16]
+    fleet.jobs = {ref.key: "slurm:1" for ref in mine}
+
+    def tell(now: float) -> None:
+        sent = (now - START) * 10e9
+        both = {"gpu_utilization_ratio": 0.9}
+        fleet.tell(mine[1:], at=now, gpu_nvlink_transmitted_bytes_total=sent, **both)
+        fleet.tell(mine[:1], at=now, gpu_nvlink_transmitted_bytes_total=sent / 10, **both)
+
+    run(fleet, 600.0, tell)
+    assert standing(fleet) == ["nvlink_throughput_peers"]
+    fleet.jobs = {}
+    run(fleet, 20.0, tell)
+    assert standing(fleet) == []
+
+
+@pytest.mark.parametrize("ends", ["job", "load"])
+def test_a_slow_port_is_over_with_its_job_or_once_its_node_is_idle(ends: str) -> None:
+    fleet = Fleet(nodes=6, gpus=2)
+    jobs = {ref.key: "slurm:1" for ref in fleet.all_gpus()}
+    ports = [EntityRef(EntityKind.NIC, f"n{n}/mlx5_0/1", f"n{n}") for n in range(6)]
+    rates = {"load": 1e10, "gpu": 0.9}
+    sent = {"sum": 0.0}
+
+    def tell(now: float) -> None:
+        sent["sum"] += rates["load"] * 20.0
+        fleet.tell(ports[1:], at=now, nic_received_bytes_total=sent["sum"])
+        fleet.tell(ports[:1], at=now, nic_received_bytes_total=sent["sum"] / 10)
+        fleet.tell(fleet.all_gpus(), at=now, gpu_utilization_ratio=rates["gpu"])
+
+    fleet.jobs = jobs
+    run(fleet, 900.0, tell)
+    assert standing(fleet) == ["nic_receive_peers"]
+    rates["load"] = 0.0
+    run(fleet, 900.0, tell)
+    assert standing(fleet) == ["nic_receive_peers"], "busy in a job that sends nothing now"
+    if ends == "job":
+        fleet.jobs = {}
+    else:
+        rates["gpu"] = 0.0
+    fleet.silent = {"n0"}
+    run(fleet, 300.0, tell)
+    assert standing(fleet) == ["nic_receive_peers"], "its node is not heard of"
+    fleet.silent = set()
+    run(fleet, 300.0, tell)
+    assert standing(fleet) == []
+
+
 def test_peers_alone_never_exclude() -> None:
     assert all(one.max_rung is Rung.SUSPECT for one in PEER_DETECTORS)
 
