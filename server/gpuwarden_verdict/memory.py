@@ -285,8 +285,8 @@ def _follow(kind: _KindMemory, refs: Sequence[EntityRef]) -> None:
         return
     kind.refs = list(refs)
     if kind.waiting:
-        for key in {ref.key for ref in former} - {ref.key for ref in refs}:
-            kind.waiting.pop(key, None)  # it went: it starts anew when it comes back
+        for gone in {ref.key for ref in former} - {ref.key for ref in refs}:
+            kind.waiting.pop(gone, None)  # it went: it starts anew when it comes back
     if not kind.planes:
         return
     index = {ref.key: row for row, ref in enumerate(former)}

@@ -199,7 +199,9 @@ def detect_sweep(
         signal
         for detector in SWEEP_DETECTORS
         if not tuning.is_off_everywhere(detector.name)
-        for signal in _tried(detector.name, partial(detector.detect, state, fleet, now), [], failed)
+        for signal in _tried(
+            detector.name, partial(detector.detect, state, fleet, now), list[Signal](), failed
+        )
         if not tuning.is_off(signal.detector, pools.get(signal.entity.node_id, ""))
     ]
 
@@ -228,13 +230,13 @@ def detect_clears(
             if item.persistence is Persistence.LEVEL and item.cleared_at is None:
                 asked.setdefault(item.detector, set()).add(incident.entity)
     answers = partial(detect_answers, state, fleet, open_incidents, now)
-    recoveries = list(_tried(ANSWERS, answers, [], failed))
+    recoveries = list(_tried(ANSWERS, answers, list[Recovery](), failed))
     for detector in SWEEP_DETECTORS if asked else ():
         entities = set().union(*(asked.get(name, set()) for name in detector.speaks_for))
         ordered = sorted(entities, key=lambda ref: (ref.kind, ref.key))
         if ordered:
             clears = partial(detector.clears, state, fleet, ordered, now)
-            recoveries += _tried(detector.name, clears, [], failed)
+            recoveries += _tried(detector.name, clears, list[Recovery](), failed)
     return recoveries
 
 
