@@ -161,7 +161,10 @@ class Judge:
         self, target: EntityRef, live: Sequence[Incident], record: EntityRecord, now: float
     ) -> list[DecisionMove]:
         key = key_of(target)
-        if target.kind is EntityKind.PLACE or not (live or self._book.decisions_of(key)):
+        if target.kind is EntityKind.PLACE:  # it is looked at, and nothing is ever decided about it
+            self._watch(EntityCase(target, tuple(live)), (), self._pools.pool(""), now)
+            return []
+        if not (live or self._book.decisions_of(key)):
             return []
         standing = self._standing_of(target.node_id)
         if standing.maintenance:

@@ -14,7 +14,7 @@ from gpuwarden_models.recording_tables import JobRow
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
 from gpuwarden_verdict.engine import FleetEngine
-from gpuwarden_verdict.entities import Rung
+from gpuwarden_verdict.entities import FaultClass, Rung
 from gpuwarden_verdict.fusion import FusionModel
 from gpuwarden_verdict.policy.parse import parse_policy
 from gpuwarden_wire.metrics import EntityKind
@@ -106,3 +106,17 @@ def test_pools_of_their_own_act_too() -> None:
     played = simulated(setting, [ScriptedFault(FaultName.GPU_OFF_BUS, gpu, 120.0)], 8)
     policy = '[[pools]]\nname = "mine"\nnodes = ["gpu-*"]\nmode = "observe"'
     assert Rung.EXCLUDE in {f.rung for f in flags_of(played, None, policy)}
+
+
+def test_a_leaf_switch_that_reboots_is_flagged_and_no_node_behind_it_excluded() -> None:
+    setting = Setting(8, 2, seed=5, interval_s=30.0)
+    leaf = Simulation(setting).topology.leaves[0]
+    reboot = ScriptedFault(FaultName.LEAF_REBOOT, f"leaf:{leaf}", 1200.0, duration_s=600.0)
+    flags = flags_of(simulated(setting, [reboot], 80))
+    (flag,) = (one for one in flags if one.name.kind == "fabric")
+    assert (flag.name.entity, flag.fault_class, flag.rung) == (
+        leaf,
+        FaultClass.FABRIC,
+        Rung.SUSPECT,
+    )
+    assert all(one.rung < Rung.EXCLUDE for one in flags)
