@@ -1,4 +1,4 @@
-"""What is blamed on a place: who must show what, how many, and within which time. Data."""
+"""What is blamed on a place: which faults, of how many nodes, within which time."""
 
 from __future__ import annotations
 

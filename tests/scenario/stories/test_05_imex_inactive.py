@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.stories import EAGER, Node, StoryFleet
+from tests.builders.stories import EAGER, StoryFleet
+from tests.builders.story_nodes import Node
 from tests.builders.story_page import Story, assert_documented
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Unavailable
-from tests.builders.stories import EAGER, Node, Rows, StoryFleet
+from tests.builders.stories import EAGER, StoryFleet
+from tests.builders.story_nodes import Node, Rows
 from tests.builders.story_page import Story, assert_documented
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.stories import Node, StoryFleet
+from tests.builders.stories import StoryFleet
+from tests.builders.story_nodes import Node
 from tests.builders.story_page import Story, assert_documented
 
 

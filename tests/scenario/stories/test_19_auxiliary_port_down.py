@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.stories import EAGER, SOUND_PORT, Node, StoryFleet
+from tests.builders.stories import EAGER, StoryFleet
+from tests.builders.story_nodes import SOUND_PORT, Node
 from tests.builders.story_page import Story, assert_documented
 
 

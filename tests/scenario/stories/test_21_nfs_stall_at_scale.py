@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading
-from tests.builders.stories import Node, StoryFleet, leaves_of
+from tests.builders.stories import StoryFleet, leaves_of
+from tests.builders.story_nodes import Node
 from tests.builders.story_page import Story, assert_documented
 
 SOUND_MOUNT: Mapping[str, Reading] = {

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading
-from tests.builders.stories import EAGER, Node, StoryFleet, leaves_of
+from tests.builders.stories import EAGER, StoryFleet, leaves_of
+from tests.builders.story_nodes import Node
 from tests.builders.story_page import Story, assert_documented
 
 SOUND_MOUNT: Mapping[str, Reading] = {

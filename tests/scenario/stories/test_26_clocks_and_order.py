@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.builders.stories import EAGER, Node, StoryFleet
+from tests.builders.stories import EAGER, StoryFleet
+from tests.builders.story_nodes import Node
 from tests.builders.story_page import Story, assert_documented
 
 

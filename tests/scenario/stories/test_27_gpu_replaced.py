@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpuwarden_wire.acknowledgement import Usable
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.stories import BUSY_GPU, StoryFleet, make_gpu
+from tests.builders.stories import StoryFleet
+from tests.builders.story_nodes import BUSY_GPU, make_gpu
 from tests.builders.story_page import Story, assert_documented
 
 
