@@ -126,9 +126,10 @@ def _asked(
 
 def _of_place(incident: Incident, now: float) -> tuple[Rung, float]:
     """Nothing is ever decided about a place: it is shown, and its members are not blamed."""
-    stands = incident.phase is not IncidentPhase.RESOLVED and live_items(incident.evidence, now)
+    stands = [] if incident.phase is IncidentPhase.RESOLVED else live_items(incident.evidence, now)
     grave = SEVERITY_RANK[incident.severity] >= SEVERITY_RANK[Severity.WARNING]
-    return (Rung.SUSPECT if stands and grave else Rung.OBSERVE), incident.confidence
+    sure = max((item.score for item in stands), default=0.0)
+    return (Rung.SUSPECT if stands and grave else Rung.OBSERVE), sure
 
 
 def _without_score(incident: Incident) -> Incident:

@@ -164,7 +164,7 @@ def duration(seconds: float) -> str:
     for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if abs(seconds) >= length:
             return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{seconds:z.0f} s"
 
 
 def _legend(labelled: bool) -> str:

@@ -236,7 +236,7 @@ def _tell_scores(scores: Any) -> None:
             one["flagged"],
             one["excluded"],
             one["ahead"],
-            "" if one["median_lead_s"] is None else f"{one['median_lead_s'] / 60:.1f} min",
+            "" if one["median_lead_s"] is None else f"{one['median_lead_s'] / 60:z.1f} min",
             f"{one['healthy_flagged']} of {one['healthy_windows']}",
             one["false_alarms"],
         )

@@ -119,4 +119,5 @@ def test_a_leaf_switch_that_reboots_is_flagged_and_no_node_behind_it_excluded() 
         FaultClass.FABRIC,
         Rung.SUSPECT,
     )
+    assert flag.risk > 0.5
     assert all(one.rung < Rung.EXCLUDE for one in flags)
