@@ -133,6 +133,9 @@ class Recording(History):
         origin: "simulated" or what else made it, "" where it does not say.
         seed: Seed of a simulated one, None where it does not say.
         common_causes: Whether what many entities show together was simulated too.
+        generator: Program that made it up, "gpuwarden-simulator" for ours, "" where it does not
+            say, or where nothing is made up.
+        parameters_hash: SHA-256 of that program's parameters, "" where it does not say.
     """
 
     def __init__(
@@ -156,6 +159,8 @@ class Recording(History):
         self.origin = described.origin
         self.seed = described.seed
         self.common_causes = described.common_causes
+        self.generator = described.generator
+        self.parameters_hash = described.parameters_sha256
         tables = read_tables(folder)
         catalogue = Catalogue(tuple(kinds))
         source = _Files(folder, kinds)
@@ -181,6 +186,8 @@ class Description(msgspec.Struct, frozen=True):
     origin: str = ""
     seed: int | None = None
     common_causes: bool = False
+    generator: str = ""
+    parameters_sha256: str = ""
 
 
 class _Files:

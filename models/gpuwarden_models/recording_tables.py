@@ -100,6 +100,7 @@ class LabelRow:
         end: Epoch seconds of its end.
         action_needed: False for confounders.
         precursor_start: Epoch seconds from which it may be flagged; `start` where it says nothing.
+        mechanism: How it came about, one word of whoever labelled it; "" where it does not say.
     """
 
     entity_kind: str
@@ -109,6 +110,7 @@ class LabelRow:
     end: float
     action_needed: bool
     precursor_start: float
+    mechanism: str = ""
 
 
 def read_fleet(path: Path) -> tuple[FleetRow, ...]:
@@ -204,10 +206,7 @@ def read_labels(path: Path) -> tuple[LabelRow, ...]:
 def _label(path: Path, number: int, row: Mapping[str, str]) -> LabelRow:
     try:
         start = parse_time(row["start"])
-        precursor = start
-        for word in row.get("note", "").split():
-            if word.startswith("precursor_start="):
-                precursor = parse_time(word.partition("=")[2])
+        said = dict(word.split("=", 1) for word in row.get("note", "").split() if "=" in word)
         needed = {"yes": True, "no": False}[row["action_needed"]]
         return LabelRow(
             entity_kind=row["entity_kind"],
@@ -216,7 +215,8 @@ def _label(path: Path, number: int, row: Mapping[str, str]) -> LabelRow:
             start=start,
             end=parse_time(row["end"]) if row["end"] else inf,
             action_needed=needed,
-            precursor_start=precursor,
+            precursor_start=parse_time(said.get("precursor_start", f"{start}")),
+            mechanism=said.get("mechanism", ""),
         )
     except (ValueError, KeyError) as error:
         raise RecordingError(

@@ -91,7 +91,10 @@ def test_labels_tell_faults_from_confounders(folder: Path) -> None:
     wear = labels["memory"]
     onset = float(wear["note"].partition("precursor_start=")[2])
     assert float(wear["start"]) - onset == pytest.approx(120.0)
-    assert float(wear["end"]) == pytest.approx(Recording(folder).end), "cut at the end"
+    found = Recording(folder)
+    assert {row.mechanism for row in found.labels} >= {"gpu_off_bus", "ecc_wear"}
+    assert found.generator == "gpuwarden-simulator" and len(found.parameters_hash) == 64
+    assert float(wear["end"]) == pytest.approx(found.end), "cut at the end"
 
 
 def kernel_events(folder: Path) -> list[Event]:

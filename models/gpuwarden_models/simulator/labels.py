@@ -22,7 +22,8 @@ class Label:
         start: Epoch seconds from which action is needed.
         end: Epoch seconds of the repair; infinite where it outlasts the recording.
         action_needed: False for confounders.
-        note: The fault's name, and `precursor_start=` where it may be flagged before `start`.
+        note: `mechanism=` and the fault's name, `precursor_start=` where it may be flagged before
+            `start`.
     """
 
     entity_kind: str
@@ -52,7 +53,7 @@ def labels_of(
         job_id: Job that the fault ended, "" none.
     """
     onset = start + fault.at_s
-    note = f"simulated {fault.name}"
+    note = f"simulated mechanism={fault.name}"
     if fault.kind.action_needed and fault.needed_after_s > 0:
         note = f"{note} precursor_start={onset:.3f}"
     begin, end = onset + fault.needed_after_s, onset + fault.duration_s

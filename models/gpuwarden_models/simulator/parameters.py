@@ -5,7 +5,9 @@ Levels follow published figures where there are any; "assumed" marks the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +165,9 @@ class Parameters:
     rates: RateParameters = RateParameters()
     storage: StorageParameters = StorageParameters()
     boots: BootParameters = BootParameters()
+
+
+def parameters_hash(parameters: Parameters) -> str:
+    """SHA-256 of all parameters, in hex; the order in which they stand does not count."""
+    content = json.dumps(asdict(parameters), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()

@@ -15,10 +15,14 @@ from gpuwarden_models.frames import Frame, FrameTable, NodeEvent
 from gpuwarden_models.names import RECORDED, XID_GAUGE, RecordedName
 from gpuwarden_models.simulator.labels import Label
 from gpuwarden_models.simulator.metrics_writers import Form, Stretch, make_writers
+from gpuwarden_models.simulator.parameters import parameters_hash
 from gpuwarden_models.simulator.simulation import JobView, Simulation
 from gpuwarden_models.simulator.topology import EXPORTS
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
+
+GENERATOR = "gpuwarden-simulator"
+"""What recording.json names as the maker of what is simulated."""
 
 _XID = RecordedName("", XID_GAUGE)
 
@@ -113,6 +117,8 @@ class RecordingWriter:
             "origin": "simulated",
             "seed": setting.seed,
             "common_causes": self._common_causes,
+            "generator": GENERATOR,
+            "parameters_sha256": parameters_hash(setting.parameters),
         }
         text = json.dumps(description, indent=2)
         (self._folder / "recording.json").write_text(f"{text}\n", encoding="utf-8")
