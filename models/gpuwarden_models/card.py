@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuwarden_verdict.features import FEATURES
+from gpuwarden_verdict.features import FEATURE_SETS
+from gpuwarden_wire.metrics import EntityKind
 
 
 def write_card(version: str, facts: Mapping[str, Any]) -> str:
@@ -86,7 +87,8 @@ def _figures(held_out: Mapping[str, Any], *, simulated: bool) -> str:
 
 
 def _features() -> str:
-    table = "\n".join(f"| {f.name} | {f.plane} | {f.fault_class} |" for f in FEATURES)
+    features = FEATURE_SETS[EntityKind.GPU].features
+    table = "\n".join(f"| {f.name} | {f.plane} | {f.fault_class} |" for f in features)
     return f"## Features\n\n| name | plane | points at |\n|---|---|---|\n{table}"
 
 

@@ -12,14 +12,16 @@ from gpuwarden_models.frames import Frame
 from gpuwarden_models.recording import Recording
 from gpuwarden_models.recording_tables import LabelRow
 from gpuwarden_models.replay import Replay
+from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.features import FEATURE_NAMES, FEATURES, feature_matrix
+from gpuwarden_verdict.features import FEATURE_SETS, FeatureScene, feature_table
 from gpuwarden_wire.metrics import EntityKind
 
 RESTART_EVERY_S = 6 * 3600.0
 """The windows start empty this often, as they do when a server is new to a fleet."""
 
-_SILENCE = FEATURE_NAMES.index("silence_seconds")
+_FEATURES = FEATURE_SETS[EntityKind.GPU]
+_SILENCE = _FEATURES.names.index("silence_seconds")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +116,7 @@ class _Sampler:
     def rows(self) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]]:
         """All rows so far: features, GPU, time."""
         matrix = np.concatenate(
-            [np.empty((0, len(FEATURES)), np.float32), *(part[0] for part in self._parts)]
+            [np.empty((0, len(_FEATURES)), np.float32), *(part[0] for part in self._parts)]
         )
         gpu = np.concatenate([np.empty(0, np.int64), *(part[1] for part in self._parts)])
         at = np.concatenate([np.empty(0), *(np.full(p[1].size, p[2]) for p in self._parts)])
@@ -128,11 +130,10 @@ class _Sampler:
                 self._replay.state.note_repair(self._refs[self._index[gpu]])
 
     def _sample(self, at: float) -> None:
-        view = self._replay.state.view(EntityKind.GPU)
-        seen = np.flatnonzero(~np.isnan(view.last_seen_at()))
-        matrix = feature_matrix(view, at)[seen]
-        gpu = np.array([self._number(view.refs[row]) for row in seen.tolist()], dtype=np.int64)
-        self._parts.append((matrix, gpu, at))
+        scene = FeatureScene(self._replay.state, FleetContext())
+        table = feature_table(EntityKind.GPU, scene, at)
+        gpu = np.array([self._number(ref) for ref in table.refs], dtype=np.int64)
+        self._parts.append((table.matrix, gpu, at))
 
     def _number(self, ref: EntityRef) -> int:
         number = self._index.get(ref.key)

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from gpuwarden_verdict.features import FEATURES, schema_hash
+from gpuwarden_verdict.features import FEATURE_SETS
 from gpuwarden_verdict.fusion.artifact import ARTIFACT_FORMAT, ARTIFACT_VERSION, MANIFEST
 from gpuwarden_verdict.fusion.trees import TREE_ARRAYS
+from gpuwarden_wire.metrics import EntityKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +94,12 @@ def artifact_files(
         metrics: For metrics.json.
         card: For card.md.
     """
+    features = FEATURE_SETS[EntityKind.GPU]
     sheet = {
-        "schema_hash": schema_hash(),
+        "schema_hash": features.schema_hash,
         "features": [
-            {"name": f.name, "plane": f.plane.value, "monotone": f.monotone} for f in FEATURES
+            {"name": f.name, "plane": f.plane.value, "monotone": f.monotone}
+            for f in features.features
         ],
         "horizon_s": horizon_s,
         "calibration": {"slope": model.slope, "offset": model.offset},

@@ -19,14 +19,16 @@ from gpuwarden_models.datasets import Dataset, build_dataset
 from gpuwarden_models.export import PlainModel, artifact_files, plain_model
 from gpuwarden_models.measures import THRESHOLD, Measures, measure
 from gpuwarden_models.recording import Recording
-from gpuwarden_verdict.features import FEATURES, schema_hash
+from gpuwarden_verdict.features import FEATURE_SETS
 from gpuwarden_verdict.fusion.artifact import decode_model
 from gpuwarden_verdict.fusion.predict import log_odds, probability
+from gpuwarden_wire.metrics import EntityKind
 
 MODEL_NAME = "gpu"
 PROMOTED = "PROMOTED"
 """File beside the versions that names the one in use by default."""
 
+_FEATURES = FEATURE_SETS[EntityKind.GPU]
 _FEWEST_NODES = 5
 _FEWEST_POSITIVE_ROWS = 20
 _PARTS = (0.6, 0.2)  # share of nodes that train, that calibrate; the rest measures
@@ -164,7 +166,7 @@ def fit(dataset: Dataset, split: Split, trees: int) -> CalibratedClassifierCV:
         min_samples_leaf=60,
         l2_regularization=1.0,
         early_stopping=False,
-        monotonic_cst=[feature.monotone for feature in FEATURES],
+        monotonic_cst=[feature.monotone for feature in _FEATURES.features],
         random_state=0,
     )
     rows = split.train & dataset.usable
@@ -225,7 +227,7 @@ def _facts(
 ) -> Mapping[str, object]:
     return {
         "simulated": opened.origin == "simulated",
-        "feature_schema": schema_hash(),
+        "feature_schema": _FEATURES.schema_hash,
         "horizon_s": horizon_s,
         "threshold": THRESHOLD,
         "seed": seed,

@@ -13,9 +13,19 @@ from gpuwarden_models.simulator.schedule import DENSE, random_story
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import ScriptedFault
 from gpuwarden_models.simulator.topology import build_topology
+from gpuwarden_verdict.context import FleetContext
+from gpuwarden_verdict.features import FEATURE_SETS, FeatureScene
 from gpuwarden_verdict.fusion import FusionModel, decode_model
+from gpuwarden_verdict.windows import FleetReading
+from gpuwarden_wire.metrics import EntityKind
 
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "artifacts" / "gpu"
+GPU_FEATURES = FEATURE_SETS[EntityKind.GPU]
+
+
+def scene_of(state: FleetReading) -> FeatureScene:
+    """Windows of a fleet of which nothing else is known."""
+    return FeatureScene(state, FleetContext())
 
 
 def shipped_files() -> dict[str, bytes]:

@@ -35,12 +35,13 @@ from gpuwarden_verdict.engine.events import EventFlag
 from gpuwarden_verdict.engine.facts import Patience
 from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.fusion import Gate
 from gpuwarden_verdict.incidents.domain import IncidentMove
 from gpuwarden_verdict.policy.document import DecisionMove, Mode, PoolPolicy
 from gpuwarden_verdict.policy.parse import parse_policy
 from gpuwarden_verdict.signals import Risk, Signal
-from gpuwarden_verdict.windows import FleetReading, FleetState
+from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.events import Event
 from gpuwarden_wire.metrics import EntityKind
@@ -66,7 +67,7 @@ class NoScore:
 
     def score(
         self,
-        state: FleetReading,
+        scene: FeatureScene,
         watched: Collection[EntityRef],
         signals: Sequence[Signal],
         now: float,

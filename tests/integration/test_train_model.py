@@ -16,11 +16,10 @@ from gpuwarden_models.recording import Recording
 from gpuwarden_models.simulator.simulation import Setting
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
 from gpuwarden_models.train import TrainingError, deal_nodes, fit, promote, train
-from gpuwarden_verdict.features import FEATURE_NAMES
 from gpuwarden_verdict.fusion import ModelError, decode_model
 from gpuwarden_verdict.fusion.predict import log_odds, probability
 from gpuwarden_verdict.fusion.trees import trees_from_arrays
-from tests.builders.simulated import record, record_teachable
+from tests.builders.simulated import GPU_FEATURES, record, record_teachable
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +87,7 @@ def test_labels_become_rows_with_their_horizon(recording: Path) -> None:
         inside = (at >= label.start - 1800.0) & (at < label.end)
         assert np.array_equal(needed, inside)
         assert not (~usable & (at < label.precursor_start)).any()
-        silent = dataset.matrix[own, FEATURE_NAMES.index("silence_seconds")] > 0
+        silent = dataset.matrix[own, GPU_FEATURES.names.index("silence_seconds")] > 0
         assert not (usable & silent).any()
         assert not (~usable & inside & ~silent).any()
 

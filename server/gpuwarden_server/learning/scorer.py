@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, Gauge
 from gpuwarden_server.learning.models import LoadedModel
 from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.fusion import Gate, fuse_risks
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
-from gpuwarden_verdict.windows import FleetReading
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class Scorer:
 
     def score(
         self,
-        state: FleetReading,
+        scene: FeatureScene,
         watched: Collection[EntityRef],
         signals: Sequence[Signal],
         now: float,
@@ -58,24 +58,24 @@ class Scorer:
         """Risks of the GPUs worth one; none without a model.
 
         Args:
-            state: The windows; the caller holds their lock.
+            scene: The windows, and what is known of the fleet besides.
             watched: GPUs that get a risk however low it is.
             signals: What the sweep's detectors said.
             now: Epoch seconds.
         """
-        return self._risks.score(state, watched, signals, now)
+        return self._risks.score(scene, watched, signals, now)
 
-    def score_one(self, state: FleetReading, ref: EntityRef, now: float) -> Risk | None:
+    def score_one(self, scene: FeatureScene, ref: EntityRef, now: float) -> Risk | None:
         """Risk of one GPU by its readings alone; None without a model or any reading of it.
 
         Args:
-            state: The windows; the caller holds their lock.
+            scene: The windows, and what is known of the fleet besides.
             ref: The GPU.
             now: Epoch seconds.
         """
         if self._loaded.model is None:
             return None
-        return next(iter(fuse_risks(self._loaded.model, state, [ref], (), now)), None)
+        return next(iter(fuse_risks(self._loaded.model, scene, [ref], (), now)), None)
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing."""

@@ -21,12 +21,16 @@ from gpuwarden_verdict.detectors.peer_deviation import job_phase, model_phase
 from gpuwarden_verdict.detectors.scene import BANDS, Scene
 from gpuwarden_verdict.detectors.statistic import Measured, StatisticDetector
 from gpuwarden_verdict.entities import FaultClass, RecommendedAction, Severity
-from gpuwarden_verdict.features import CELSIUS_PER_WATT
 from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.signals import Plane
 from gpuwarden_verdict.tuning.limits import LimitRule
 from gpuwarden_verdict.windows.planes import F32, I64
 from gpuwarden_wire.metrics import EntityKind
+
+CELSIUS_PER_WATT = 0.055
+"""What a GPU's own draw explains of its temperature. Assumed: an H100 SXM at 650 W runs about 36 C
+above its air; the remainder after this cut is compared between peers, so its exact size matters
+little."""
 
 SAMPLE_S = 60.0
 """How often a reading is taken: more often tells nothing about slow changes."""

@@ -30,7 +30,7 @@ _ACTIVE = 4.0  # /sys/class/infiniband/D/ports/P/state
 _PRIORITIES = range(8)
 
 
-def _is_up(scene: Scene) -> Bool:
+def is_up(scene: Scene) -> Bool:
     """Ports that are up by whichever of the two states they have."""
     with np.errstate(invalid="ignore"):
         up: Bool = (scene.latest("nic_port_state") == _ACTIVE) | (
@@ -86,7 +86,7 @@ NIC_PLANES: tuple[StatisticDetector | GrowthDetector, ...] = (
         name="nic_downtrained",
         what="a port that is up at less than its rate",
         needs=("nic_rate_bytes_per_second",),
-        measure=below_rail("nic_rate_bytes_per_second", _is_up),
+        measure=below_rail("nic_rate_bytes_per_second", is_up),
         limits=LimitRule("ratio", 0.2, 0.1, 0.9, persist_s=120.0, budget=None),
         plane=Plane.STRUCTURE,
         score=0.6,

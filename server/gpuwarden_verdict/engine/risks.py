@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.fusion import FusionModel, Gate, TrialRun, fuse_suspects, score_gate
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
-from gpuwarden_verdict.windows import FleetReading
 
 OPEN = Gate(missing=())
 
@@ -36,7 +36,7 @@ class ModelRisks:
 
     def score(
         self,
-        state: FleetReading,
+        scene: FeatureScene,
         watched: Collection[EntityRef],
         signals: Sequence[Signal],
         now: float,
@@ -44,7 +44,7 @@ class ModelRisks:
         """Risks of the GPUs worth one; see `RiskSource`."""
         if self._model is None:
             return []
-        return fuse_suspects(self._model, state, watched, signals, now)
+        return fuse_suspects(self._model, scene, watched, signals, now)
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing."""

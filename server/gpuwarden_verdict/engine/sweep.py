@@ -21,6 +21,7 @@ from gpuwarden_verdict.engine.failures import SWEEP_STAGE, Failure, raise_failur
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.ports import Windows
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.fusion import Gate
 from gpuwarden_verdict.fusion.fuse import LOOK_PROBABILITY
 from gpuwarden_verdict.incidents.domain import Incident
@@ -31,7 +32,7 @@ from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import Recovery, Risk, Signal
 from gpuwarden_verdict.tuning.limits import ScopedRule, Threshold, thresholds
-from gpuwarden_verdict.windows import Columns, FleetReading
+from gpuwarden_verdict.windows import Columns
 
 KIN_FINDER = "kin_finder"
 """What the search for common causes is called where it fails."""
@@ -42,7 +43,7 @@ class RiskSource(Protocol):
 
     def score(
         self,
-        state: FleetReading,
+        scene: FeatureScene,
         watched: Collection[EntityRef],
         signals: Sequence[Signal],
         now: float,
@@ -50,7 +51,7 @@ class RiskSource(Protocol):
         """Risks of the entities worth one; none where no model is loaded.
 
         Args:
-            state: The windows.
+            scene: The windows, and what is known of the fleet besides.
             watched: Entities that get a risk however low it is.
             signals: What the sweep's detectors said.
             now: Epoch seconds.
@@ -135,7 +136,7 @@ class Sweeper:
         signals = [self._in_job(one) for one in detect_sweep(seen, context, now, trouble.tell)]
         recoveries = detect_clears(seen, context, opened, now, trouble.tell)
         self._rules = scoped_rules(seen, context, now, trouble.tell)
-        risks = self._score(seen, signals, recoveries, now, trouble)
+        risks = self._score(FeatureScene(seen, context), signals, recoveries, now, trouble)
         self._columns = seen.columns_read()
         kin = self._find_kin(opened, context, now, trouble)
         recoveries += kin.recoveries
@@ -173,7 +174,7 @@ class Sweeper:
 
     def _score(
         self,
-        seen: FleetReading,
+        scene: FeatureScene,
         signals: list[Signal],
         recoveries: list[Recovery],
         now: float,
@@ -182,7 +183,7 @@ class Sweeper:
         """Latest risks, and what they say; where none can be made, the former ones say nothing."""
         said, over = list[Signal](), list[Recovery]()
         try:
-            risks = self._risks.score(seen, self._watched(), signals, now)
+            risks = self._risks.score(scene, self._watched(), signals, now)
             for risk in risks:
                 self._judge_risk(risk, now, said, over)
         except Exception as error:

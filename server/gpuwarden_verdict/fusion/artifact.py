@@ -14,11 +14,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpuwarden_verdict.features import FEATURE_NAMES, FEATURES, schema_hash
+from gpuwarden_verdict.features import FEATURE_SETS
 from gpuwarden_verdict.fusion.explain import PathTable, path_table
 from gpuwarden_verdict.fusion.trees import Trees, trees_from_arrays
+from gpuwarden_wire.metrics import EntityKind
 
 _S = TypeVar("_S", bound=msgspec.Struct)
+
+_FEATURES = FEATURE_SETS[EntityKind.GPU]
 
 MANIFEST = "MANIFEST.json"
 ARTIFACT_FORMAT = "gpuwarden-fusion"
@@ -147,16 +150,16 @@ def _check_hashes(manifest: Manifest, files: Mapping[str, bytes]) -> None:
 
 
 def _check_schema(manifest: Manifest, sheet: FeatureSheet) -> None:
-    expected = tuple((f.name, f.plane.value, f.monotone) for f in FEATURES)
+    expected = tuple((f.name, f.plane.value, f.monotone) for f in _FEATURES.features)
     given = tuple((f.name, f.plane, f.monotone) for f in sheet.features)
-    if sheet.schema_hash == schema_hash() and given == expected:
+    if sheet.schema_hash == _FEATURES.schema_hash and given == expected:
         return
-    names = {f.name for f in sheet.features} ^ set(FEATURE_NAMES)
+    names = {f.name for f in sheet.features} ^ set(_FEATURES.names)
     differing = f" (differ in {', '.join(sorted(names))})" if names else ""
     raise ModelError(
         f"model {manifest.version} was trained on feature schema {sheet.schema_hash}, this"
-        f" gpuwarden computes {schema_hash()}{differing}: retrain it with `gpuwarden train`, or"
-        " pick another version"
+        f" gpuwarden computes {_FEATURES.schema_hash}{differing}: retrain it with"
+        " `gpuwarden train`, or pick another version"
     )
 
 
@@ -164,7 +167,7 @@ def _trees(content: bytes, version: str) -> Trees:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays: dict[str, npt.NDArray[np.generic]] = {name: archive[name] for name in archive}
-        return trees_from_arrays(arrays, len(FEATURES))
+        return trees_from_arrays(arrays, len(_FEATURES))
     except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ModelError(
             f"model {version}: model.npz cannot be read ({error}); retrain, or pick another version"

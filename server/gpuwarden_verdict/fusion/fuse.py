@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_verdict.entities import EntityRef, FaultClass
-from gpuwarden_verdict.features import FEATURES, feature_matrix
+from gpuwarden_verdict.features import (
+    FEATURE_SETS,
+    FeatureScene,
+    FeatureTable,
+    feature_table,
+)
 from gpuwarden_verdict.fusion.artifact import FusionModel
 from gpuwarden_verdict.fusion.explain import contributions
 from gpuwarden_verdict.fusion.predict import logit, probability, rows_from
 from gpuwarden_verdict.signals import Contribution, Plane, Risk, Signal
-from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.metrics import EntityKind
 
 F64 = npt.NDArray[np.float64]
@@ -36,21 +39,14 @@ STORM_S = 60.0
 LOOK_PROBABILITY = 0.1
 """From here an entity without any signal is worth a risk of its own."""
 
+_FEATURES = FEATURE_SETS[EntityKind.GPU].features
 _HIGHEST_FLOOR = 0.99
 _NAMED_PROBABILITY = 0.1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Fleet:
-    """All GPUs that ever reported, and their features: what a GPU's peers do is one of them."""
-
-    refs: Sequence[EntityRef]
-    matrix: npt.NDArray[np.float32]
-
-
 def fuse_risks(
     model: FusionModel,
-    state: FleetReading,
+    scene: FeatureScene,
     refs: Collection[EntityRef],
     signals: Sequence[Signal],
     now: float,
@@ -59,7 +55,7 @@ def fuse_risks(
 
     Args:
         model: The model.
-        state: The windows.
+        scene: The fleet; what a GPU's peers do is one of its features.
         refs: Who; one that is no GPU, or of which nothing was ever read, gets no risk.
         signals: Live signals of the fleet.
         now: Epoch seconds.
@@ -67,7 +63,7 @@ def fuse_risks(
     Returns:
         One risk a GPU, its contributions summing to the log-odds of its probability.
     """
-    fleet = _read_fleet(state, now)
+    fleet = feature_table(EntityKind.GPU, scene, now)
     wanted = {ref.key for ref in refs if ref.kind is EntityKind.GPU}
     chosen = [place for place, ref in enumerate(fleet.refs) if ref.key in wanted]
     return _fuse(model, fleet, chosen, signals, now)
@@ -75,7 +71,7 @@ def fuse_risks(
 
 def fuse_suspects(
     model: FusionModel,
-    state: FleetReading,
+    scene: FeatureScene,
     watched: Collection[EntityRef],
     signals: Sequence[Signal],
     now: float,
@@ -84,27 +80,21 @@ def fuse_suspects(
 
     Args:
         model: The model.
-        state: The windows.
+        scene: The fleet; what a GPU's peers do is one of its features.
         watched: GPUs that get a risk however low it is: those that had one a moment ago.
         signals: Live signals of the fleet.
         now: Epoch seconds.
     """
-    fleet = _read_fleet(state, now)
+    fleet = feature_table(EntityKind.GPU, scene, now)
     wanted = {ref.key for ref in watched} | {signal.entity.key for signal in signals}
     high = rows_from(model, fleet.matrix, logit(LOOK_PROBABILITY))
     chosen = [p for p, ref in enumerate(fleet.refs) if high[p] or ref.key in wanted]
     return _fuse(model, fleet, chosen, signals, now)
 
 
-def _read_fleet(state: FleetReading, now: float) -> _Fleet:
-    view = state.view(EntityKind.GPU)
-    rows = np.flatnonzero(~np.isnan(view.last_seen_at()))
-    return _Fleet([view.refs[row] for row in rows.tolist()], feature_matrix(view, now)[rows])
-
-
 def _fuse(
     model: FusionModel,
-    fleet: _Fleet,
+    fleet: FeatureTable,
     chosen: Sequence[int],
     signals: Sequence[Signal],
     now: float,
@@ -151,7 +141,7 @@ def _lines(intercept: float, shares: F64, values: npt.NDArray[np.float32]) -> li
         Contribution(INTERCEPT, None, float("nan"), intercept),
         *(
             Contribution(feature.name, feature.plane, float(value), float(share))
-            for feature, value, share in zip(FEATURES, values, shares, strict=True)
+            for feature, value, share in zip(_FEATURES, values, shares, strict=True)
         ),
     ]
 
@@ -206,7 +196,7 @@ def _fault_class(
         return max(causes, key=lambda s: (s.acts_alone, s.score)).fault_class
     if chance < _NAMED_PROBABILITY:
         return FaultClass.UNKNOWN
-    classes = {feature.name: feature.fault_class for feature in FEATURES}
+    classes = {feature.name: feature.fault_class for feature in _FEATURES}
     raised: dict[FaultClass, float] = defaultdict(float)
     for line in lines:
         if line.name in classes and line.log_odds > 0:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gpuwarden_verdict.features import FEATURES
+from gpuwarden_verdict.features import FEATURE_SETS
+from gpuwarden_wire.metrics import EntityKind
 
 if TYPE_CHECKING:
     from gpuwarden_verdict.fusion.artifact import FusionModel
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 F64 = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 
+_FEATURES = FEATURE_SETS[EntityKind.GPU].features
 _ROWS_AT_ONCE = 1024  # rows x trees of words stay in the processor's cache
 _SHARES = (0.999, 0.99, 0.95, 0.8)  # of the rows that a bound is above of, in each feature
 
@@ -24,7 +26,7 @@ def log_odds(model: FusionModel, matrix: npt.NDArray[np.floating]) -> F64:
 
     Args:
         model: The model.
-        matrix: Features, shape (N, F), columns as `features.FEATURES`; NaN where missing.
+        matrix: Features, shape (N, F), columns as the model's feature set; NaN where missing.
 
     Returns:
         float64, shape (N,).
@@ -46,7 +48,7 @@ def rows_from(model: FusionModel, matrix: npt.NDArray[np.floating], level: float
     need not be scored: in a healthy fleet that is nearly all. Only rows that miss the same features
     are compared.
     """
-    if matrix.shape[0] <= _ROWS_AT_ONCE or any(feature.monotone != 1 for feature in FEATURES):
+    if matrix.shape[0] <= _ROWS_AT_ONCE or any(feature.monotone != 1 for feature in _FEATURES):
         return log_odds(model, matrix) >= level
     found = np.zeros(matrix.shape[0], np.bool_)
     missing = np.isnan(matrix)

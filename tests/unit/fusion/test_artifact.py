@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuwarden_verdict.features import FEATURES, schema_hash
 from gpuwarden_verdict.fusion import ModelError, decode_model
-from tests.builders.simulated import SHIPPED, shipped_files, shipped_model
+from tests.builders.simulated import GPU_FEATURES, SHIPPED, shipped_files, shipped_model
 
 
 def resealed(files: dict[str, bytes], name: str, content: bytes) -> dict[str, bytes]:
@@ -31,7 +30,7 @@ def edited(files: dict[str, bytes], name: str, edit: Callable[[Any], object]) ->
 
 def test_the_shipped_model_is_sound_and_small() -> None:
     model = shipped_model()
-    assert model.schema_hash == schema_hash()
+    assert model.schema_hash == GPU_FEATURES.schema_hash
     assert model.version == (SHIPPED / "PROMOTED").read_text().strip()
     assert model.slope > 0 and model.horizon_s > 0
     assert sum(len(content) for content in shipped_files().values()) < 300_000
@@ -104,5 +103,5 @@ def test_json_that_is_none_is_refused() -> None:
 
 
 def test_feature_names_are_unique_and_say_their_plane() -> None:
-    assert len({feature.name for feature in FEATURES}) == len(FEATURES)
-    assert len({feature.plane for feature in FEATURES}) >= 4
+    assert len({feature.name for feature in GPU_FEATURES.features}) == len(GPU_FEATURES)
+    assert len({feature.plane for feature in GPU_FEATURES.features}) >= 4

@@ -9,17 +9,16 @@ from math import factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwarden_verdict.features import FEATURES
 from gpuwarden_verdict.fusion.explain import contributions
 from gpuwarden_verdict.fusion.predict import log_odds
 from gpuwarden_verdict.fusion.trees import Trees
-from tests.builders.simulated import shipped_model
+from tests.builders.simulated import GPU_FEATURES, shipped_model
 
 
 def odd_rows(count: int) -> NDArray[np.float32]:
     """Rows over the range of the features, a quarter of the cells missing, some infinite."""
     rng = np.random.default_rng(4)
-    matrix = rng.gamma(0.4, 8.0, (count, len(FEATURES))).astype(np.float32)
+    matrix = rng.gamma(0.4, 8.0, (count, len(GPU_FEATURES))).astype(np.float32)
     matrix[rng.random(matrix.shape) < 0.25] = np.nan
     matrix[rng.random(matrix.shape) < 0.01] = np.inf
     matrix[rng.random(matrix.shape) < 0.01] = -np.inf
@@ -76,7 +75,7 @@ def test_contributions_are_the_shapley_values_by_their_definition() -> None:
     model = replace(whole, trees=replace(whole.trees, roots=whole.trees.roots[::12]))
     shares, _ = contributions(model, matrix)
     for number, row in enumerate(matrix.astype(np.float64)):
-        expected = np.zeros(len(FEATURES))
+        expected = np.zeros(len(GPU_FEATURES))
         for root in model.trees.roots.tolist():
             for feature, value in shapley_by_definition(model.trees, root, row).items():
                 expected[feature] += model.slope * value
@@ -86,7 +85,7 @@ def test_contributions_are_the_shapley_values_by_their_definition() -> None:
 def test_a_feature_that_no_tree_splits_on_contributes_nothing() -> None:
     model, matrix = shipped_model(), odd_rows(20)
     used = set(model.trees.feature[~model.trees.leaf].tolist())
-    unused = [index for index in range(len(FEATURES)) if index not in used]
+    unused = [index for index in range(len(GPU_FEATURES)) if index not in used]
     assert unused, "take another feature: this model uses all"
     shares, _ = contributions(model, matrix)
     assert np.abs(shares[:, unused]).max() == 0.0
@@ -95,9 +94,9 @@ def test_a_feature_that_no_tree_splits_on_contributes_nothing() -> None:
 def test_more_of_a_bad_thing_never_lowers_the_risk() -> None:
     model = shipped_model()
     rng = np.random.default_rng(6)
-    base = rng.gamma(0.4, 6.0, (200, len(FEATURES))).astype(np.float32)
+    base = rng.gamma(0.4, 6.0, (200, len(GPU_FEATURES))).astype(np.float32)
     before = log_odds(model, base)
-    for index, feature in enumerate(FEATURES):
+    for index, feature in enumerate(GPU_FEATURES.features):
         assert feature.monotone == 1
         more = base.copy()
         more[:, index] += rng.gamma(1.0, 5.0, 200).astype(np.float32)
@@ -105,5 +104,5 @@ def test_more_of_a_bad_thing_never_lowers_the_risk() -> None:
 
 
 def test_no_rows_make_no_contributions() -> None:
-    shares, _ = contributions(shipped_model(), np.empty((0, len(FEATURES)), np.float32))
-    assert shares.shape == (0, len(FEATURES))
+    shares, _ = contributions(shipped_model(), np.empty((0, len(GPU_FEATURES)), np.float32))
+    assert shares.shape == (0, len(GPU_FEATURES))

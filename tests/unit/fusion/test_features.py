@@ -14,12 +14,13 @@ from gpuwarden_models.replay import Replay
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
 from gpuwarden_verdict.context import entity_named
-from gpuwarden_verdict.event_groups import group_of
-from gpuwarden_verdict.features import FEATURE_NAMES, FEATURES, feature_matrix, schema_hash
+from gpuwarden_verdict.event_groups import EventGroup, group_of
+from gpuwarden_verdict.features import FEATURE_SETS, feature_table
 from gpuwarden_verdict.peers import FEWEST_PEERS, PeerGroups, excess_over_peers, group_medians
 from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.simulated import record
+from gpuwarden_wire.schema import schema_for
+from tests.builders.simulated import GPU_FEATURES, record, scene_of
 
 SETTING = Setting(3, 8, seed=31, interval_s=10.0)
 
@@ -36,7 +37,7 @@ def faults(simulation: Simulation) -> tuple[ScriptedFault, ...]:
 
 
 def column(matrix: np.ndarray, name: str) -> np.ndarray:
-    return matrix[:, FEATURE_NAMES.index(name)]
+    return matrix[:, GPU_FEATURES.names.index(name)]
 
 
 def serve(state: FleetState, frame: Frame) -> None:
@@ -60,10 +61,10 @@ def serve(state: FleetState, frame: Frame) -> None:
 
 def by_gpu(state: FleetState, now: float) -> tuple[list[str], np.ndarray]:
     """Rows in order of GPU name: the order of first sight is not part of the contract."""
-    view = state.view(EntityKind.GPU)
-    keys = [ref.key for ref in view.refs]
+    table = feature_table(EntityKind.GPU, scene_of(state), now)
+    keys = [ref.key for ref in table.refs]
     order = np.argsort(keys)
-    return sorted(keys), feature_matrix(view, now)[order]
+    return sorted(keys), table.matrix[order]
 
 
 def test_training_and_serving_see_the_same_features(tmp_path: Path) -> None:
@@ -85,26 +86,39 @@ def test_training_and_serving_see_the_same_features(tmp_path: Path) -> None:
     # Recorded in other units (MHz, %, MiB), and lost GPUs by kernel line only.
     keys_again, again = by_gpu(replayed.state, simulation.now)
     assert keys_again == keys
-    told = [name != "bus_events_24h" for name in FEATURE_NAMES]
+    told = [name != "bus_events_24h" for name in GPU_FEATURES.names]
     np.testing.assert_allclose(again[:, told], expected[:, told], rtol=1e-4, atol=2e-3)
     assert (expected != 0).any(axis=0).sum() >= 9, "most features were put to the test"
 
 
 def test_the_schema_hash_is_golden() -> None:
     # Another hash makes every trained model unusable: change it knowingly, and retrain.
-    assert schema_hash() == "00a186024c1ea2b3"
-    assert all(feature.monotone == 1 for feature in FEATURES)
+    assert {kind.value: one.schema_hash for kind, one in FEATURE_SETS.items()} == {
+        "gpu": "00a186024c1ea2b3",
+        "node": "dbe7a7ad1cad8425",
+        "nic": "49b1389663215c8b",
+    }
+    assert all(feature.monotone == 1 for feature in GPU_FEATURES.features)
 
 
 def test_an_empty_fleet_has_no_rows() -> None:
-    matrix = feature_matrix(FleetState().view(EntityKind.GPU), 0.0)
-    assert matrix.shape == (0, len(FEATURES)) and matrix.dtype == np.float32
+    for kind, features in FEATURE_SETS.items():
+        table = feature_table(kind, scene_of(FleetState()), 0.0)
+        assert table.matrix.shape == (0, len(features)) and table.matrix.dtype == np.float32
+        assert not table.refs
 
 
 def test_what_was_never_read_stays_missing() -> None:
     state = FleetState()
-    state.register(entity_named(EntityKind.GPU, "GPU-1", "n1"))
-    matrix = feature_matrix(state.view(EntityKind.GPU), 0.0)
+    state.register(entity_named(EntityKind.GPU, "GPU-0", "n1"))
+    state.note_event(entity_named(EntityKind.GPU, "GPU-0", "n1"), EventGroup.XID_BUS, 0.0, 1)
+    lone = entity_named(EntityKind.GPU, "GPU-1", "n1")
+    schema = schema_for(EntityKind.GPU, ["gpu_power_watts"])
+    row = np.array([state.register(lone)])
+    watts = np.array([[100.0]], np.float32)
+    state.apply_table(EntityKind.GPU, row, schema, watts, np.empty((0, 1)), (), 10.0)
+    keys, matrix = by_gpu(state, 10.0)
+    assert keys == ["GPU-1"], "only what ever reported has a row"
     for name in ("temperature_excess_celsius", "ecc_corrected_1h", "row_remap_state"):
         assert np.isnan(column(matrix, name)).all(), name
 
@@ -176,3 +190,29 @@ def test_the_smaller_of_two_excesses_counts() -> None:
     excess = excess_over_peers(values, groups)
     assert excess[7] == 2.0, "hot node: only what stands out in it"
     assert excess[3] == -5.0, "cool node: not even the fleet's usual"
+
+
+def told(kind: EntityKind, keys: list[str], **metrics: list[float]) -> FleetState:
+    """A fleet of one node, its entities read once; NaN is a reading that did not come."""
+    state = FleetState()
+    rows = np.array([state.register(entity_named(kind, key, "n1")) for key in keys])
+    schema = schema_for(kind, list(metrics))
+    values = np.array([metrics[column.name] for column in schema.columns])
+    gauges, counters = values[: schema.f32_count], values[schema.f32_count :]
+    state.apply_table(kind, rows, schema, gauges.astype(np.float32), counters, (), 10.0)
+    return state
+
+
+def test_a_node_is_missed_the_gpus_that_it_should_show() -> None:
+    state = told(EntityKind.NODE, ["n1"], node_gpus_expected=[8.0], node_gpus_visible=[7.0])
+    table = feature_table(EntityKind.NODE, scene_of(state), 10.0)
+    values = dict(zip(FEATURE_SETS[EntityKind.NODE].names, table.matrix[0].tolist(), strict=True))
+    assert values["gpus_missing"] == 1.0
+    assert np.isnan(values["interrupts_to_usual_ratio"]), "never read, so not known"
+
+
+def test_a_port_is_down_only_where_it_says_so() -> None:
+    state = told(EntityKind.NIC, ["a", "b", "c"], nic_port_state=[4.0, 1.0, float("nan")])
+    table = feature_table(EntityKind.NIC, scene_of(state), 10.0)
+    down = table.matrix[:, FEATURE_SETS[EntityKind.NIC].names.index("port_down")]
+    assert down[:2].tolist() == [0.0, 1.0] and np.isnan(down[2])

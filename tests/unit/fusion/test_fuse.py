@@ -14,7 +14,7 @@ from gpuwarden_verdict.fusion import fuse_risks, fuse_suspects
 from gpuwarden_verdict.fusion.predict import logit
 from gpuwarden_verdict.signals import Persistence, Plane, Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.simulated import shipped_model
+from tests.builders.simulated import scene_of, shipped_model
 
 
 class Fleet:
@@ -50,7 +50,9 @@ class Fleet:
 
     def risk(self, number: int, *signals: Signal) -> Risk:
         wanted = [self.gpu(number)]
-        (risk,) = fuse_risks(shipped_model(), self.replay.state, wanted, signals, self.now)
+        (risk,) = fuse_risks(
+            shipped_model(), scene_of(self.replay.state), wanted, signals, self.now
+        )
         return risk
 
 
@@ -149,7 +151,7 @@ def test_only_suspects_watched_and_signalled_gpus_get_a_risk() -> None:
     fleet = Fleet()
     fleet = Fleet(ScriptedFault(FaultName.GPU_OFF_BUS, fleet.gpu(5).key, at_s=20.0))
     state, signal = fleet.replay.state, fleet.signal(9)
-    risks = fuse_suspects(shipped_model(), state, [fleet.gpu(1)], [signal], fleet.now)
+    risks = fuse_suspects(shipped_model(), scene_of(state), [fleet.gpu(1)], [signal], fleet.now)
     assert {risk.entity for risk in risks} == {fleet.gpu(1), fleet.gpu(5), fleet.gpu(9)}
     for risk in risks:
         check_sum(risk)
@@ -161,5 +163,6 @@ def test_what_was_never_read_or_is_no_gpu_gets_no_risk() -> None:
     fleet.replay.state.register(stranger)
     node = EntityRef(EntityKind.NODE, "gpu-0001", "gpu-0001")
     wanted = [stranger, node]
-    assert fuse_risks(shipped_model(), fleet.replay.state, wanted, [], fleet.now) == []
-    assert fuse_risks(shipped_model(), Replay().state, wanted, [], fleet.now) == []
+    scene = scene_of(fleet.replay.state)
+    assert fuse_risks(shipped_model(), scene, wanted, [], fleet.now) == []
+    assert fuse_risks(shipped_model(), scene_of(Replay().state), wanted, [], fleet.now) == []

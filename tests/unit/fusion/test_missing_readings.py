@@ -6,9 +6,8 @@ import itertools
 
 import numpy as np
 
-from gpuwarden_verdict.features import FEATURE_NAMES
 from gpuwarden_verdict.fusion.predict import log_odds, probability
-from tests.builders.simulated import shipped_model
+from tests.builders.simulated import GPU_FEATURES, shipped_model
 
 # What a kind of GPU or an exporter lacks, it lacks as a whole.
 GROUPS = (
@@ -26,9 +25,9 @@ def test_a_healthy_gpu_that_lacks_readings_stays_unsuspected() -> None:
         for size in range(len(GROUPS) + 1)
         for chosen in itertools.combinations(GROUPS, size)
     ]
-    matrix = np.zeros((len(lacking), len(FEATURE_NAMES)), dtype=np.float32)
+    matrix = np.zeros((len(lacking), len(GPU_FEATURES.names)), dtype=np.float32)
     for row, names in enumerate(lacking):
-        matrix[row, [FEATURE_NAMES.index(name) for name in names]] = np.nan
+        matrix[row, [GPU_FEATURES.names.index(name) for name in names]] = np.nan
     risk = probability(log_odds(shipped_model(), matrix))
     worst = int(np.argmax(risk))
     assert risk[worst] < 0.2, f"{risk[worst]:.2f} without {sorted(lacking[worst])}"

@@ -14,11 +14,11 @@ from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors import detect_sweep
 from gpuwarden_verdict.detectors.learned import SUSPECT_PROBABILITY, detect_risk
 from gpuwarden_verdict.entities import FaultClass
-from gpuwarden_verdict.features import feature_matrix
+from gpuwarden_verdict.features import feature_table
 from gpuwarden_verdict.fusion import fuse_suspects
 from gpuwarden_verdict.fusion.predict import log_odds, probability
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.simulated import shipped_model
+from tests.builders.simulated import scene_of, shipped_model
 
 TRAINING_SEED = 11
 SEEDS = (102, 104, 107)
@@ -44,12 +44,10 @@ class Watched:
         """Feed one frame and score all GPUs, in the topology's order."""
         frame = self.simulation.next_frame()
         self.replay.feed(frame)
-        view = self.replay.state.view(EntityKind.GPU)
-        scores = probability(log_odds(shipped_model(), feature_matrix(view, frame.at)))
-        rows = self.replay.state.rows_of(
-            EntityKind.GPU, [gpu.gpu_uuid for gpu in self.simulation.topology.gpus]
-        )
-        return scores[rows]
+        table = feature_table(EntityKind.GPU, scene_of(self.replay.state), frame.at)
+        scores = probability(log_odds(shipped_model(), table.matrix))
+        row_of = {ref.key: row for row, ref in enumerate(table.refs)}
+        return scores[[row_of[gpu.gpu_uuid] for gpu in self.simulation.topology.gpus]]
 
     def rule_signals(self) -> list[str]:
         """Entities that any rule of the sweep speaks about now."""
@@ -85,7 +83,8 @@ def test_the_score_names_the_overheating_gpu_long_before_any_rule_and_no_other(s
     assert scores[sick] >= 0.6
     assert highest_other < 0.3
     assert ruled_at - named_at >= 30.0, (ruled_at - onset, named_at - onset)
-    risks = fuse_suspects(shipped_model(), watched.replay.state, [], [], watched.simulation.now)
+    scene = scene_of(watched.replay.state)
+    risks = fuse_suspects(shipped_model(), scene, [], [], watched.simulation.now)
     (risk,) = risks
     assert risk.entity.key == gpu and risk.fault_class is FaultClass.THERMAL
     signal = detect_risk(risk, watched.simulation.now, may_exclude=False)

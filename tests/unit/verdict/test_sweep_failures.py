@@ -19,12 +19,13 @@ from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.engine.sweep import Sweeper
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Severity
+from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.incidents.kin import Kin
 from gpuwarden_verdict.incidents.lifecycle import advance
 from gpuwarden_verdict.memory import I64, SweepMemory
 from gpuwarden_verdict.signals import Risk, Signal
-from gpuwarden_verdict.windows import Columns, FleetReading, FleetSnapshot, KindView
+from gpuwarden_verdict.windows import Columns, FleetSnapshot, KindView
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.verdict import Fleet, counter_of, gpu_ref
 
@@ -55,7 +56,7 @@ class NoScore(ModelRisks):
 
     def score(
         self,
-        state: FleetReading,
+        scene: FeatureScene,
         watched: Collection[EntityRef],
         signals: Sequence[Signal],
         now: float,

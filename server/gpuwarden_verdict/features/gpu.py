@@ -1,19 +1,18 @@
-"""Features of the learnt score: one path from the windows to a matrix, for training and serving.
-
-Every feature is monotone: a larger value never lowers the risk. Missing stays missing (NaN).
-"""
+"""Features of GPUs. Every one is monotone: a larger value never lowers the risk."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuwarden_verdict.detectors.drift import CELSIUS_PER_WATT
+from gpuwarden_verdict.detectors.scene import Scene
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.event_groups import EventGroup
+from gpuwarden_verdict.features.contract import Feature
+from gpuwarden_verdict.features.scene import Column
 from gpuwarden_verdict.peers import PeerGroups, excess_over_peers
 from gpuwarden_verdict.signals import Plane
 from gpuwarden_verdict.windows import KindView
@@ -21,13 +20,7 @@ from gpuwarden_verdict.windows import KindView
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
-FEATURES_VERSION = 2
-"""Raised whenever a feature of the same name is computed in another way."""
-
-CELSIUS_PER_WATT = 0.055
-"""What a GPU's own draw explains of its temperature. Assumed: an H100 SXM at 650 W runs about 36 C
-above its air; the remainder after this cut is compared between peers, so its exact size matters
-little."""
+GPU_VERSION = 2
 
 BUSY_UTILIZATION, IDLE_UTILIZATION = 0.7, 0.15
 """Limits of the load bands: GPUs are compared within idle, light and busy."""
@@ -41,80 +34,19 @@ _LONGEST_SILENCE_S = 3600.0
 _ALWAYS_READ = "gpu_temperature_celsius"
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """One column of the matrix.
-
-    Attributes:
-        name: Stable snake_case name with its unit.
-        plane: Kind of evidence.
-        monotone: 1: a larger value never lowers the risk; -1: a smaller one; 0: free.
-        fault_class: What a high value points at.
-    """
-
-    name: str
-    plane: Plane
-    monotone: int
-    fault_class: FaultClass
-
-
-FEATURES: tuple[Feature, ...] = (
-    Feature("temperature_excess_celsius", Plane.PEERS, 1, FaultClass.THERMAL),
-    Feature("temperature_drift_celsius", Plane.PEERS, 1, FaultClass.THERMAL),
-    Feature("thermal_slowdown_excess_seconds_1h", Plane.COUNTERS, 1, FaultClass.THERMAL),
-    Feature("clock_deficit_ratio", Plane.PEERS, 1, FaultClass.THERMAL),
-    Feature("ecc_corrected_1h", Plane.COUNTERS, 1, FaultClass.MEMORY),
-    Feature("ecc_corrected_24h", Plane.COUNTERS, 1, FaultClass.MEMORY),
-    Feature("ecc_uncorrected_24h", Plane.COUNTERS, 1, FaultClass.MEMORY),
-    Feature("rows_remapped_24h", Plane.COUNTERS, 1, FaultClass.MEMORY),
-    Feature("row_remap_state", Plane.COUNTERS, 1, FaultClass.MEMORY),
-    Feature("memory_events_24h", Plane.EVENTS, 1, FaultClass.MEMORY),
-    Feature("bus_events_24h", Plane.EVENTS, 1, FaultClass.BUS),
-    Feature("other_hardware_events_24h", Plane.EVENTS, 1, FaultClass.UNKNOWN),
-    Feature("application_events_1h", Plane.EVENTS, 1, FaultClass.APPLICATION),
-    Feature("silence_seconds", Plane.STRUCTURE, 1, FaultClass.BUS),
-)
-"""Columns in order."""
-
-FEATURE_NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)
-
 _BUS = (EventGroup.XID_BUS, EventGroup.GPU_LOST, EventGroup.AER_UNCORRECTABLE)
 _OTHER = (EventGroup.XID_NVLINK, EventGroup.XID_DRIVER, EventGroup.XID_OTHER, EventGroup.SXID)
 _APPLICATION = (EventGroup.XID_APPLICATION, EventGroup.XID_ECHO)
 
 
-def schema_hash() -> str:
-    """First 16 hex digits of SHA-256 over version, names, planes and signs: names the schema."""
-    rows = [[f.name, f.plane.value, f.monotone] for f in FEATURES]
-    canonical = json.dumps([FEATURES_VERSION, rows], separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-def feature_matrix(view: KindView, now: float) -> F32:
-    """All features of all GPUs.
-
-    Args:
-        view: State of the GPUs, N rows.
-        now: Epoch seconds to which event counts are decayed.
-
-    Returns:
-        float32, shape (N, len(FEATURES)), columns as FEATURES; NaN where a reading is missing.
-    """
-    matrix = np.empty((len(view), len(FEATURES)), dtype=np.float32)
-    silence = _silence(view)
-    columns = (*_heat(view, silence > 0), *_memory(view, silence > 0), *_events(view, now), silence)
-    for index, column in enumerate(columns):
-        matrix[:, index] = column
-    return matrix
-
-
-def _heat(view: KindView, silent: npt.NDArray[np.bool_]) -> tuple[F64, F64, F64, F64]:
+def _heat(scene: Scene) -> tuple[F64, F64, F64, F64]:
     """Excess and drift in C, slowdown seconds of the last hour, missing share of the clock.
 
     Each against the GPU's peers: those of its model and load band in the fleet, and those of its
     model in its own node; the smaller excess counts, so that a hot rack or a slow job accuses
     nobody. A silent GPU is nobody's peer: its last readings are of another time.
     """
+    view, silent = scene.view, _silence(scene) > 0
     groups = _peers(view, silent)
     watts = view.ewma_fast("gpu_power_watts").astype(np.float64)
     slow_watts = view.ewma_slow("gpu_power_watts").astype(np.float64)
@@ -154,7 +86,8 @@ def _peers(view: KindView, silent: npt.NDArray[np.bool_]) -> PeerGroups:
     return PeerGroups(fleet=kind * 3 + band, node=node, known=known)
 
 
-def _memory(view: KindView, silent: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.floating], ...]:
+def _memory(scene: Scene) -> tuple[npt.NDArray[np.floating], ...]:
+    view = scene.view
     remapped = view.increment_24h("gpu_rows_remapped_correctable_total") + view.increment_24h(
         "gpu_rows_remapped_uncorrectable_total"
     )
@@ -164,11 +97,12 @@ def _memory(view: KindView, silent: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[
         view.increment_24h("gpu_ecc_corrected_volatile_total"),
         view.increment_24h("gpu_ecc_uncorrected_volatile_total"),
         remapped,
-        np.where(silent, np.nan, state),
+        np.where(_silence(scene) > 0, np.nan, state),
     )
 
 
-def _events(view: KindView, now: float) -> tuple[F32, F32, F32, F32]:
+def _events(scene: Scene) -> tuple[F32, F32, F32, F32]:
+    view, now = scene.view, scene.now
     return (
         view.events_24h(EventGroup.XID_MEMORY, now),
         _sum_24h(view, _BUS, now),
@@ -184,12 +118,16 @@ def _sum_24h(view: KindView, groups: tuple[EventGroup, ...], now: float) -> F32:
     return total
 
 
-def _silence(view: KindView) -> F64:
+def _silence(scene: Scene) -> F64:
     """Seconds by which a GPU's latest reading lags behind its node's latest GPU reading.
 
     Less SILENCE_GRACE_S, 0..3600; by the agent's own clock. 0 for a node that is silent as a whole.
     An agent says of a lost GPU that it is not present, an exporter says nothing: both are silence.
     """
+    return scene.once("silence_seconds", lambda: _silence_of(scene.view))
+
+
+def _silence_of(view: KindView) -> F64:
     seen, nodes = view.last_seen_at(), view.node_rows
     lost = (view.last("gpu_present") == 0) & ~np.isnan(view.lag_s(_ALWAYS_READ))
     seen = np.where(lost, seen - view.lag_s(_ALWAYS_READ), seen)
@@ -198,3 +136,73 @@ def _silence(view: KindView) -> F64:
     latest = np.full(int(nodes.max()) + 1, -np.inf)
     np.fmax.at(latest, nodes, seen)
     return np.clip(latest[nodes] - seen - SILENCE_GRACE_S, 0.0, _LONGEST_SILENCE_S)
+
+
+def _one_of(
+    make: Callable[[Scene], tuple[npt.NDArray[np.floating], ...]], place: int
+) -> Callable[[Scene], npt.NDArray[np.floating]]:
+    """One of some columns that are made together, once a moment."""
+    return lambda scene: scene.once(("features", make.__name__, scene.now), lambda: make(scene))[
+        place
+    ]
+
+
+GPU_COLUMNS: tuple[Column, ...] = (
+    Column(
+        Feature("temperature_excess_celsius", Plane.PEERS, 1, FaultClass.THERMAL),
+        _one_of(_heat, 0),
+    ),
+    Column(
+        Feature("temperature_drift_celsius", Plane.PEERS, 1, FaultClass.THERMAL),
+        _one_of(_heat, 1),
+    ),
+    Column(
+        Feature("thermal_slowdown_excess_seconds_1h", Plane.COUNTERS, 1, FaultClass.THERMAL),
+        _one_of(_heat, 2),
+    ),
+    Column(
+        Feature("clock_deficit_ratio", Plane.PEERS, 1, FaultClass.THERMAL),
+        _one_of(_heat, 3),
+    ),
+    Column(
+        Feature("ecc_corrected_1h", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
+        _one_of(_memory, 0),
+    ),
+    Column(
+        Feature("ecc_corrected_24h", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
+        _one_of(_memory, 1),
+    ),
+    Column(
+        Feature("ecc_uncorrected_24h", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
+        _one_of(_memory, 2),
+    ),
+    Column(
+        Feature("rows_remapped_24h", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
+        _one_of(_memory, 3),
+    ),
+    Column(
+        Feature("row_remap_state", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
+        _one_of(_memory, 4),
+    ),
+    Column(
+        Feature("memory_events_24h", Plane.EVENTS, 1, FaultClass.MEMORY, cheap=True),
+        _one_of(_events, 0),
+    ),
+    Column(
+        Feature("bus_events_24h", Plane.EVENTS, 1, FaultClass.BUS, cheap=True),
+        _one_of(_events, 1),
+    ),
+    Column(
+        Feature("other_hardware_events_24h", Plane.EVENTS, 1, FaultClass.UNKNOWN, cheap=True),
+        _one_of(_events, 2),
+    ),
+    Column(
+        Feature("application_events_1h", Plane.EVENTS, 1, FaultClass.APPLICATION, cheap=True),
+        _one_of(_events, 3),
+    ),
+    Column(
+        Feature("silence_seconds", Plane.STRUCTURE, 1, FaultClass.BUS, cheap=True),
+        _silence,
+    ),
+)
+"""How each is made, in the order of the matrix."""
