@@ -1,34 +1,27 @@
-"""Figures that tests measure stand at the end of the run, also where workers ran the tests.
+"""What holds for all tests.
 
-A test hands them over with `record_property("figure", text)`.
+Figures that tests measure stand at the end of the run, also where workers ran the tests: a test
+hands them over with `record_property("figure", text)`.
 """
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PROCESS_TESTS = {"integration", "e2e", "scenario"}
-"""Folders of tests that start processes and wait for clocks."""
+"""Folders of tests that start processes, open sockets and wait for clocks."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--process-reruns",
-        type=int,
-        default=0,
-        help="How often a failed test of integration, e2e or scenario is run again; each is listed "
-        "as RERUN in the summary, and is a race to be mended.",
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    reruns = config.getoption("--process-reruns")
-    here = Path(__file__).parent
-    for item in items:
-        if reruns and item.path.relative_to(here).parts[0] in PROCESS_TESTS:
-            item.add_marker(pytest.mark.flaky(reruns=reruns))
+@pytest.fixture(scope="module", autouse=True)
+def leave_nothing_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A socket or file that a module left open fails that module, not whatever runs later."""
+    yield
+    if request.path.relative_to(Path(__file__).parent).parts[0] in PROCESS_TESTS:
+        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

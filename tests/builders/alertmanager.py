@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from tests.fakes.answering import Posted, Reply, answering
+from tests.fakes.ports import free_port
 from tests.fakes.waiting import wait_for
 
 CONFIG = """
@@ -84,7 +84,7 @@ def running_alertmanager(
             url=url, group_by=group_by, group_wait=group_wait, group_interval=group_interval
         )
         (folder / "alertmanager.yml").write_text(config)
-        port = _free_port()
+        port = free_port()
         with (folder / "alertmanager.log").open("wb") as log:
             process = subprocess.Popen(
                 [
@@ -111,9 +111,3 @@ def _ready(address: str) -> bool:
         return httpx.get(f"{address}/-/ready", timeout=2.0).is_success
     except httpx.TransportError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

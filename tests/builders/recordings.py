@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 
 from gpuwarden_models.frames import Frame
 from tests.builders.processes import started
+from tests.fakes.ports import free_port
 from tests.fakes.waiting import wait_for
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
@@ -30,9 +30,7 @@ def prometheus_with(recording: Path, folder: Path) -> Iterator[str]:
         command = [PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", str(plain), str(tsdb)]
         subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=60)
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     options = {
         "config.file": folder / "prometheus.yml",
         "storage.tsdb.path": tsdb,

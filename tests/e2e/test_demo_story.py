@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gpuwarden_cli.exits import ExitCode
+from tests.fakes.ports import free_port
 
 pytestmark = pytest.mark.serial
 
@@ -93,12 +94,6 @@ def test_port_in_use_is_named(tmp_path: Path) -> None:
             _, err = process.communicate(timeout=30)
     assert process.returncode == ExitCode.LOCAL
     assert str(port) in err
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def left_behind(folder: Path) -> list[str]:

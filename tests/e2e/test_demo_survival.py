@@ -24,7 +24,7 @@ from gpuwarden_runtime.exits import ExitCode
 from gpuwarden_runtime.feed import FeedState
 from gpuwarden_runtime.records import Role
 from gpuwarden_runtime.watch import ExclusionWatch
-from tests.e2e.test_demo_story import free_port
+from tests.fakes.ports import free_port
 
 pytestmark = pytest.mark.serial
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.fakes.loopback import LoopbackHandler, serving_on_loopback
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def answering(answer: Answers, port: int = 0) -> Iterator[str]:
         port: 0 for a free one.
     """
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(LoopbackHandler):
         def do_POST(self) -> None:  # the name that http.server calls
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
@@ -63,16 +63,5 @@ def answering(answer: Answers, port: int = 0) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(reply.body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5.0)
+    with serving_on_loopback(Handler, port) as server:
+        yield server.url

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -20,6 +19,7 @@ import msgspec
 from gpuwarden_runtime.feed import digest_of
 from gpuwarden_runtime.records import Exclusion, ExclusionChange, ExclusionSet
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Problem, Usable
+from tests.fakes.loopback import LoopbackHandler, serving_on_loopback
 
 NOW = 1_700_000_000.0
 GPUS_A_NODE = 8
@@ -39,6 +39,7 @@ class FakeApi:
         self.requests: list[tuple[str, str, Any]] = []
         self.log: list[ExclusionChange] = []
         self.falsify_digest = False
+        self.ends = False
         self.streams: list[queue.SimpleQueue[bytes | None]] = []
         self.lock = threading.RLock()
 
@@ -64,6 +65,12 @@ class FakeApi:
         with self.lock:
             for stream in self.streams:
                 stream.put(None)
+
+    def end(self) -> None:
+        """Cut all streams, and those that are about to open."""
+        with self.lock:
+            self.ends = True
+            self.cut_streams()
 
     def current(self) -> ExclusionSet:
         return ExclusionSet(
@@ -141,6 +148,8 @@ class FakeApi:
             else:
                 stream.put(_event("state", self.change()))
             self.streams.append(stream)
+            if self.ends:
+                stream.put(None)
             return stream
 
 
@@ -149,7 +158,7 @@ def _event(kind: str, change: ExclusionChange) -> bytes:
     return f"id: {change.feed_id}:{change.epoch}\nevent: {kind}\ndata: {body}\n\n".encode()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     protocol_version = "HTTP/1.1"
     api: FakeApi
 
@@ -161,9 +170,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         self._route("DELETE")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        pass
 
     def _route(self, method: str) -> None:
         parts = urlsplit(self.path)
@@ -209,6 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
+        self.wfile.flush()
         self.close_connection = True
         while (chunk := stream.get()) is not None:
             try:
@@ -241,25 +248,10 @@ def _problem_of(code: int, name: str, detail: str) -> Problem:
     )
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no news."""
-
-
 @contextmanager
 def serve(api: FakeApi, port: int = 0) -> Iterator[str]:
     """Run the fake on loopback; yields its address."""
-    handler: Callable[..., BaseHTTPRequestHandler] = type("Handler", (_Handler,), {"api": api})
-    server = _Server(("127.0.0.1", port), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        api.cut_streams()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    handler = type("Handler", (_Handler,), {"api": api})
+    api.ends = False
+    with serving_on_loopback(handler, port, let_go=api.end) as server:
+        yield server.url

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ssl
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.fakes.loopback import LoopbackHandler, serving_on_loopback
+from tests.fakes.ports import free_port
 
 
 @dataclass
@@ -45,7 +46,7 @@ class FakeExporter:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     protocol_version = "HTTP/1.1"
     exporter: FakeExporter
 
@@ -75,6 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
+        self.wfile.flush()
         self._send(body)
         self.close_connection = (
             self.close_connection or exporter.hangs_up or exporter.claimed_length is not None
@@ -86,45 +88,22 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.exporter.drip_s:
             for byte in body:
                 self.wfile.write(bytes([byte]))
+                self.wfile.flush()
                 if self.exporter.stop.wait(self.exporter.drip_s):
                     return
         else:
             self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that gives up is what some tests are about."""
 
 
 @contextmanager
 def serving(exporter: FakeExporter, tls: ssl.SSLContext | None = None) -> Iterator[FakeExporter]:
     """The endpoint on a free port, for the length of the block."""
     handler = type("Handler", (_Handler,), {"exporter": exporter})
-    server = _Server(("127.0.0.1", 0), handler)
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    scheme = "https" if tls else "http"
-    exporter.url = f"{scheme}://127.0.0.1:{server.server_address[1]}/metrics"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with serving_on_loopback(handler, tls=tls, let_go=exporter.stop.set) as server:
+        exporter.url = f"{server.url}/metrics"
         yield exporter
-    finally:
-        exporter.stop.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 def free_url() -> str:
     """An address where nothing listens."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        port = server.server_address[1]
-    time.sleep(0)
-    return f"http://127.0.0.1:{port}/metrics"
+    return f"http://127.0.0.1:{free_port()}/metrics"

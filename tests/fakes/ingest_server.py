@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from gpuwarden_wire.acknowledgement import Acknowledgement, NodeVerdict, Problem
 from gpuwarden_wire.batches import CONTENT_TYPE, Batch, Stream
 from gpuwarden_wire.codec import Encoding, content_digest, decode_batch, decompress, encode_json
 from gpuwarden_wire.events import Event
+from tests.fakes.loopback import LoopbackHandler, LoopbackServer
 
 
 @dataclass(frozen=True)
@@ -68,22 +68,16 @@ class FakeIngestServer:
         self.feed_id = "feed-1"
         self.knows_schemas: set[str] = set()
         self.demands_schemas = True
+        self.closed = threading.Event()
         self._lock = threading.Lock()
         self._connections = 0
-        self._open: set[Any] = set()
-        self._server = _Server(("127.0.0.1", port), _handler_of(self))
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._scheme = "https" if tls else "http"
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        self._server.serve_forever(poll_interval=0.02)
+        self._server = LoopbackServer(_handler_of(self), port, tls)
+        self._server.start()
 
     @property
     def port(self) -> int:
-        return int(self._server.server_address[1])
+        return self._server.server_port
 
     @property
     def url(self) -> str:
@@ -96,20 +90,12 @@ class FakeIngestServer:
         self.close()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self.hang_up()
-        self._thread.join(5)
+        self.closed.set()
+        self._server.stop()
 
     def hang_up(self) -> None:
         """Close every connection, as a restarted server does."""
-        with self._lock:
-            sockets, self._open = self._open, set()
-        for one in sockets:
-            try:
-                one.shutdown(2)
-            except OSError:
-                continue
+        self._server.hang_up()
 
     def forget_after(self, spool_id: str, stream: Stream, seq: int) -> None:
         """Lose what was applied above `seq`, as a crash between two checkpoints does."""
@@ -127,10 +113,9 @@ class FakeIngestServer:
 
     # called by the handler
 
-    def connected(self, sock: Any) -> int:
+    def connected(self) -> int:
         with self._lock:
             self._connections += 1
-            self._open.add(sock)
             return self._connections
 
     def answer(self, received: Received) -> tuple[int, Mapping[str, str], bytes, float]:
@@ -181,22 +166,14 @@ class FakeIngestServer:
         )
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        return  # clients that vanish are part of the tests
-
-
-def _handler_of(fake: FakeIngestServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler_of(fake: FakeIngestServer) -> type[LoopbackHandler]:
+    class Handler(LoopbackHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
         def setup(self) -> None:
             super().setup()
-            self.number = fake.connected(self.request)
+            self.number = fake.connected()
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -206,7 +183,7 @@ def _handler_of(fake: FakeIngestServer) -> type[BaseHTTPRequestHandler]:
             status, headers, content, delay_s = fake.answer(
                 Received(self.path, dict(self.headers), batch, len(body), time.time(), self.number)
             )
-            time.sleep(delay_s)
+            fake.closed.wait(delay_s)
             if status == 0:
                 self.close_connection = True
                 return
@@ -216,9 +193,6 @@ def _handler_of(fake: FakeIngestServer) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of http.server
-            return
 
     return Handler
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from standardwebhooks import Webhook
+
+from tests.fakes.loopback import LoopbackHandler, serving_on_loopback
 
 
 @dataclass
@@ -51,7 +51,7 @@ def receiving_webhooks(secret: str) -> Iterator[Receiver]:
     """A receiver on a free port of this machine."""
     receiver = Receiver(secret)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(LoopbackHandler):
         def do_POST(self) -> None:  # the name that http.server calls
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
@@ -62,16 +62,6 @@ def receiving_webhooks(secret: str) -> Iterator[Receiver]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    receiver.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with serving_on_loopback(Handler) as server:
+        receiver.url = f"{server.url}/hook"
         yield receiver
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5.0)

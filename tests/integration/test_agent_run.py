@@ -23,6 +23,7 @@ from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.events import Backlog, Event, EventKind
 from tests.builders.agent import XID_79, agent_settings, running
 from tests.fakes.ingest_server import FakeIngestServer, Received, Scripted
+from tests.fakes.ports import free_port
 from tests.fakes.waiting import wait_for
 
 
@@ -99,8 +100,8 @@ def test_an_appended_xid_leaves_within_tens_of_milliseconds(tmp_path: Path, log:
 
 
 def test_what_was_written_while_the_server_was_away_arrives_once(tmp_path: Path, log: Path) -> None:
-    server = FakeIngestServer()
-    port = server.port
+    port = free_port()
+    server = FakeIngestServer(port)
     with running(agent_settings(tmp_path, server_url=server.url)) as agent:
         wait_for(lambda: server.seqs(Stream.TELEMETRY))
         server.close()
@@ -169,7 +170,7 @@ def test_the_verdict_file_follows_the_server_and_outlives_it(tmp_path: Path, log
 
 def test_own_metrics_show_readings_events_and_deliveries(tmp_path: Path, log: Path) -> None:
     with FakeIngestServer() as server:
-        settings = agent_settings(tmp_path, server_url=server.url, metrics_port=_free_port())
+        settings = agent_settings(tmp_path, server_url=server.url, metrics_port=free_port())
         with running(settings) as agent:
             append(log, XID_79)
             wait_for(lambda: server.seqs(Stream.TELEMETRY) and 79 in _xids(server))
@@ -186,7 +187,7 @@ def test_own_metrics_show_readings_events_and_deliveries(tmp_path: Path, log: Pa
 
 def test_refused_batches_are_told_on_the_node_and_to_the_server(tmp_path: Path, log: Path) -> None:
     with FakeIngestServer() as server:
-        settings = agent_settings(tmp_path, server_url=server.url, metrics_port=_free_port())
+        settings = agent_settings(tmp_path, server_url=server.url, metrics_port=free_port())
         refusals = [Scripted(409, {"code": "sequence_conflict"})] * 2
         # Telemetry only: the event that tells of it has to come through.
         server.when = lambda one: (
@@ -221,14 +222,6 @@ def test_trouble_that_ended_while_no_agent_ran_is_taken_back(tmp_path: Path) -> 
         (tmp_path / "kern.log").write_text("")
         with running(agent_settings(tmp_path, server_url=server.url)):
             wait_for(lambda: EventKind.COLLECTOR_RECOVERED in kinds(server))
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _xids(server: FakeIngestServer) -> set[int | None]:

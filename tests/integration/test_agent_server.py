@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from tests.builders.agent import XID_79
 from tests.builders.nvml import ScenarioFile, h100_node, stub_environment
 from tests.builders.server import Running, ServerProcess, make_settings, running_server
+from tests.fakes.ports import free_port
 from tests.fakes.waiting import wait_for
 
 
@@ -140,12 +140,6 @@ def _count_79(server: Running) -> int:
 
 def _line_about(number: int) -> str:
     return XID_79.replace("3b:00", f"{number % 256:02x}:1e")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.mark.serial

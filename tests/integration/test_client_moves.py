@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,6 +17,7 @@ from gpuwarden_runtime.errors import Refused
 from gpuwarden_runtime.moves import Told
 from tests.builders.feed import quick_settings, xid_event
 from tests.builders.server import Feeder, make_client, make_gpu, running_server
+from tests.fakes.ports import free_port
 
 KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
 HEARD_S = 60.0
@@ -68,15 +68,9 @@ class Following:
             self._told.put(error)
 
 
-def a_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @KINDS
 def test_moves_are_told_once_and_in_order_over_a_restart(tmp_path: Path, kind: str) -> None:
-    settings = quick_settings(tmp_path, port=a_free_port())
+    settings = quick_settings(tmp_path, port=free_port())
     with running_server(settings) as server:
         node = Feeder(server, server.mint("agent", NODE), NODE)
         node.introduce([make_gpu(number, NODE) for number in range(2)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from gpuwarden_runtime.exchange import ONCE
 from gpuwarden_runtime.records import Exclusion, MissingReading, Role
 from gpuwarden_wire.acknowledgement import Problem, Usable
 from tests.fakes.api_server import FakeApi, serve
+from tests.fakes.ports import free_port
 
 GPU = Exclusion(entity_kind="gpu", entity="GPU-1", node_id="n1", gpu_uuid="GPU-1", gpu_index=3)
 
@@ -115,15 +115,13 @@ def test_answer_of_somebody_else_is_named(api: FakeApi, client: Client, text: st
 
 
 def test_nobody_there() -> None:
-    with socket.socket() as placeholder:
-        placeholder.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{placeholder.getsockname()[1]}"
-        with Client(RuntimeSettings(url=url), retry=ONCE) as client:
-            with pytest.raises(ServerUnreachable, match=url) as caught:
-                client.nodes()
-            assert caught.value.retryable
-            with pytest.raises(ServerUnreachable), client.exclusion_stream(None):
-                pass
+    url = f"http://127.0.0.1:{free_port()}"
+    with Client(RuntimeSettings(url=url), retry=ONCE) as client:
+        with pytest.raises(ServerUnreachable, match=url) as caught:
+            client.nodes()
+        assert caught.value.retryable
+        with pytest.raises(ServerUnreachable), client.exclusion_stream(None):
+            pass
 
 
 def test_certificates_that_are_none_are_named(tmp_path: Path) -> None:

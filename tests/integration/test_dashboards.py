@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from tests.builders.feed import quick_settings, reading_feed, xid_event
 from tests.builders.nvml import h100_node
 from tests.builders.processes import agent_environment, started
 from tests.builders.server import Feeder, make_gpu, running_server, wait_until
+from tests.fakes.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "dashboards" / "grafana"
@@ -70,7 +70,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Clien
     if program is None:
         pytest.skip("prometheus is not on PATH (Debian package prometheus)")
     folder = tmp_path_factory.mktemp("prometheus")
-    agent_port, own_port = _free_port(), _free_port()
+    agent_port, own_port = free_port(), free_port()
     agent = [Path(sys.executable).with_name("gpuwarden-agent"), "run"]
     with running_server(quick_settings(folder)) as server:
         target = server.url.removeprefix("http://")
@@ -194,13 +194,6 @@ def _result(prometheus: httpx.Client, expression: str) -> Any:
     except httpx.TransportError:
         return None
     return answer.json()["data"]["result"] if answer.is_success else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_the_files_that_compose_mounts_are_valid() -> None:

@@ -8,10 +8,8 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -34,6 +32,8 @@ from tests.builders.nvml import ScenarioFile, child_pids, pci_bus, stub_environm
 from tests.builders.plug_ins import definitions_file, program
 from tests.builders.server import Running, running_server
 from tests.fakes.ingest_server import FakeIngestServer
+from tests.fakes.loopback import LoopbackHandler, serving_on_loopback
+from tests.fakes.ports import free_port
 from tests.fakes.waiting import wait_for
 
 TLS = Path(__file__).parents[1] / "fixtures" / "agent" / "tls"
@@ -174,7 +174,7 @@ def test_keys_are_told_apart(tmp_path: Path, server: Running, key_file: Path) ->
 def web_server(status: int, body: bytes, date: str | None = None) -> Iterator[str]:
     """A web server of somebody else's."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(LoopbackHandler):
         def do_GET(self) -> None:
             self.send_response_only(status)
             if date is not None:
@@ -183,15 +183,8 @@ def web_server(status: int, body: bytes, date: str | None = None) -> Iterator[st
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's
-            return
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as found:
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield f"http://127.0.0.1:{found.server_port}"
-        found.shutdown()
-        thread.join()
+    with serving_on_loopback(Handler) as found:
+        yield found.url
 
 
 @pytest.mark.parametrize(
@@ -234,10 +227,8 @@ def test_the_clock_is_held_against_the_servers(
 
 
 def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        refused = asked(settings_of(tmp_path, url, key="gw_x"))["reachability"]
+    url = f"http://127.0.0.1:{free_port()}"
+    refused = asked(settings_of(tmp_path, url, key="gw_x"))["reachability"]
     assert "Nothing listens" in refused.mend
     nowhere = asked(settings_of(tmp_path, "http://no-such-host.invalid:1", key="gw_x"))
     assert "DNS" in nowhere["reachability"].mend

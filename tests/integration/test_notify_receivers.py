@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from gpuwarden_server.notifications.sending import repository as queue
 from gpuwarden_verdict.entities import Severity
 from tests.builders.notifying import Story
 from tests.fakes.answering import Posted, Reply, answering
+from tests.fakes.ports import free_port
 
 BOTH_STORES = True
 
@@ -64,12 +64,6 @@ def made(tmp_path: Path) -> Iterator[Made]:
 def hook(url: str, name: str = "hook", **fields: Any) -> Endpoint:
     values: dict[str, Any] = {"urls": (url,), "secrets": SECRETS[:1], "timeout_s": 5.0}
     return Endpoint(name, EndpointKind.WEBHOOK, **(values | fields))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_receiver_that_returns_after_an_hour_gets_every_fact_once_in_order(made: Made) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from tests.builders.server import (
     wait_until,
 )
 from tests.builders.shooting import shooting, wait_flow
+from tests.fakes.ports import free_port
 from tests.integration.test_agent_server import AgentProcess
 
 LEASE_S = 3.0
@@ -66,7 +66,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     database, key = fresh_database(), new_key()
     made = Pair(database, [], [])
     for name in ("first", "second"):
-        port = _free_port()
+        port = free_port()
         url = f"http://127.0.0.1:{port}"
         settings = quick_settings(
             tmp_path / name,
@@ -83,12 +83,6 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         running.admin.close()
     for process in made.processes:
         process.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _stored(pair: Pair) -> Counter[str]:
