@@ -221,7 +221,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         base, service, side.judging, (checkpointer.rename, doors.rename), restart.ask
     )
     app = _assemble(base, [*_routers(base, side), doors.router, renaming], succession)
-    app.state.restart = restart
+    app.state.restart, app.state.judging = restart, side.judging
     document_raw_routes(app)
     web.install(app)
     app.add_middleware(Front, handlers=handlers)
@@ -396,6 +396,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         clock=base.clock,
         history=base.history,
         thresholds=judging.thresholds,
+        scene=judging.feature_scene,
     )
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.silences_changed)

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpuwarden_server.learning.models import load_model
 from gpuwarden_verdict.engine import FleetEngine
 from gpuwarden_verdict.engine.domain import StateMove
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.features import FEATURE_SETS, feature_table
 from gpuwarden_verdict.incidents.domain import IncidentMove
+from gpuwarden_verdict.ledger import LedgerReading
 from gpuwarden_verdict.policy.document import DecisionMove
 from gpuwarden_verdict.policy.parse import parse_policy
 from gpuwarden_wire.batches import Batch, Stream
@@ -220,6 +223,36 @@ def test_the_engine_and_the_server_make_the_same_moves(pair: Pair) -> None:
         assert [(g.entity, g.usable, g.state) for g in said.gpus] == [
             (g["entity"], g["usable"], g["state"]) for g in verdict["gpus"]
         ]
+    they_know_the_same(pair)
+
+
+def they_know_the_same(pair: Pair) -> None:
+    """Equal ledgers, and equal features bit for bit, of all kinds."""
+    assert pair.server.app is not None
+    now, judging = pair.clock.now(), pair.server.app.state.judging
+    served, trained = judging.feature_scene(), pair.engine.feature_scene()
+    on_record = marks_by_entity(trained.ledger)
+    assert marks_by_entity(served.ledger) == on_record
+    assert {"GPU-a-0", "GPU-c-2", "a", "c"} <= {key for _, key in on_record}
+    for kind in FEATURE_SETS:
+        tables = [feature_table(kind, scene, now) for scene in (served, trained)]
+        rows = [np.argsort([ref.key for ref in table.refs]) for table in tables]
+        there, here = (table.matrix[order] for table, order in zip(tables, rows, strict=True))
+        assert np.array_equal(there, here, equal_nan=True), kind
+        assert sorted(tables[0].refs, key=str) == sorted(tables[1].refs, key=str)
+
+
+def marks_by_entity(ledger: LedgerReading) -> dict[tuple[EntityKind, str], list[Any]]:
+    return {
+        (kind, key): sorted(
+            zip(
+                *(array[ledger.part == part].tolist() for array in (ledger.mark, ledger.at)),
+                strict=True,
+            )
+        )
+        for kind, keys in ledger.keys.items()
+        for key, part in zip(keys, ledger.parts[kind].tolist(), strict=True)
+    }
 
 
 def out_of_order_and_twice(pair: Pair) -> None:

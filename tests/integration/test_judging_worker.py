@@ -22,10 +22,12 @@ from gpuwarden_server.ingest.repository import Arrived, insert_event
 from gpuwarden_server.ingest.state import GuardedState
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.feature import Judging, JudgingParts
+from gpuwarden_server.judging.parts import SAVE_EACH_S, LedgerKeeper
 from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.repository import (
     RECENT_ROWS,
     read_sweep_memory,
+    write_part_ledger,
     write_sweep_memory,
 )
 from gpuwarden_server.store.database import Database, connect_store
@@ -38,6 +40,7 @@ from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.fusion import Gate
 from gpuwarden_verdict.incidents.domain import IncidentMove
+from gpuwarden_verdict.ledger import Mark, PartLedger
 from gpuwarden_verdict.policy.document import DecisionMove, Mode, PoolPolicy
 from gpuwarden_verdict.policy.parse import parse_policy
 from gpuwarden_verdict.signals import Risk, Signal
@@ -319,6 +322,25 @@ def test_what_sweeps_learnt_outlives_a_restart(stage: Stage) -> None:
     second = MemoryKeeper(stage.store.state)
     second.load()
     assert second.memory.table("heat", "limit", "H100", 1).tolist() == [12.0]
+
+
+def test_what_is_on_record_of_parts_outlives_a_restart(stage: Stage) -> None:
+    first, gpu = LedgerKeeper(stage.store.state), EntityRef(EntityKind.GPU, "GPU-1", "n1")
+    first.ledger.note("gpu:S1", gpu, Mark.BUS, 7.0)
+    now = time.time()
+    first.save_if_due(now)
+    first.ledger.note("gpu:S1", gpu, Mark.BUS, now)
+    first.save_if_due(now + SAVE_EACH_S)
+
+    def stored() -> PartLedger:
+        again = LedgerKeeper(stage.store.state)
+        again.load()
+        return again.ledger
+
+    wait_until(lambda: stored().marks_of("gpu:S1"), "it was stored when it was due")
+    assert stored().marks_of("gpu:S1") == ((Mark.BUS, now, 1.0),), "what is long past is left out"
+    stage.store.state.writer.call(lambda writes: write_part_ledger(writes, b"nonsense", 1.0))
+    assert stored().marks_of("gpu:S1") == ()
 
 
 def test_a_memory_that_cannot_be_read_is_learnt_anew(stage: Stage) -> None:

@@ -17,6 +17,7 @@ from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.engine.fleet import GpuRecord, NodeRecord
+from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.tuning.limits import Threshold
 
 
@@ -36,6 +37,7 @@ class ReadSources:
         clock: Time.
         history: What was measured.
         thresholds: Limits in force.
+        scene: What features are made of.
     """
 
     state: Database
@@ -49,6 +51,7 @@ class ReadSources:
     clock: Clock
     history: History
     thresholds: Callable[[], Sequence[Threshold]]
+    scene: Callable[[], FeatureScene]
 
     def node(self, node_id: str) -> NodeRecord:
         """One node.

@@ -17,7 +17,6 @@ from gpuwarden_server.incidents.schemas import IncidentView, incident_view
 from gpuwarden_server.judging.repository import read_state_moves
 from gpuwarden_verdict.engine.snapshot import risk_form
 from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind
@@ -136,9 +135,7 @@ def _risk(sources: ReadSources, ref: EntityRef) -> Risk | None:
     judged = sources.board.risk(ref)
     if judged is not None or ref.kind is not EntityKind.GPU:
         return judged
-    pools = {id_: sources.placements.pool(id_).name for id_ in sources.facts.node_ids()}
-    scene = FeatureScene(sources.guarded.snapshot({}), sources.facts.fleet_context(pools))
-    return sources.scorer.score_one(scene, ref, sources.clock.now())
+    return sources.scorer.score_one(sources.scene(), ref, sources.clock.now())
 
 
 def _why_no_risk(sources: ReadSources, ref: EntityRef) -> str:

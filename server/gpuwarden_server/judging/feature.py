@@ -26,6 +26,7 @@ from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.commands import JudgeDesk
 from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
+from gpuwarden_server.judging.parts import LedgerKeeper
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.renaming import Renamed, Renaming
@@ -39,6 +40,7 @@ from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.judging.worker import Bench, JudgeWorker, failure_teller
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.streams.hub import REPLAY_FRAMES
+from gpuwarden_verdict.engine.chronicle import Chronicle
 from gpuwarden_verdict.engine.clocks import booted_at
 from gpuwarden_verdict.engine.desk import EventDesk
 from gpuwarden_verdict.engine.events import StoredEvent
@@ -50,8 +52,10 @@ from gpuwarden_verdict.engine.reasoner import Reasoner
 from gpuwarden_verdict.engine.relocation import Relocation
 from gpuwarden_verdict.engine.sweep import RiskSource, Sweeper
 from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.job_ends import WINDOW_S
+from gpuwarden_verdict.ledger import LedgerReading
 from gpuwarden_verdict.policy.document import Decision
 from gpuwarden_verdict.tuning.limits import Threshold
 
@@ -114,12 +118,13 @@ class Judging:
         self.facts.follow_policy(
             lambda node_id: parts.placements.pool(node_id).name, parts.placements.policy.tuning
         )
-        self._keeper = MemoryKeeper(parts.state)
+        self._keeper, self._parts_keeper = MemoryKeeper(parts.state), LedgerKeeper(parts.state)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
         self.troubles = TroubleBook(parts.refusals)
         self._meters = JudgeMeters(parts.registry)
         self._worker: JudgeWorker | None = None
         self._sweeper: Sweeper | None = None
+        self._chronicle: Chronicle | None = None
         self._desk: JudgeDesk | None = None
         self._closer: asyncio.Task[None] | None = None
 
@@ -134,16 +139,21 @@ class Judging:
         pools = PoolBook(parts.placements, book, self.facts.census)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
         self._keeper.load()
+        self._parts_keeper.load()
+        chronicle = self._chronicle = Chronicle(parts.directory, self._parts_keeper.ledger)
+        self.facts.follow_job_ends(chronicle.note_job_end)
         with parts.state.read() as connection:
             self._recall(connection, book, desk)
             frames = read_frames(connection, book.head.feed_id, REPLAY_FRAMES)
-        bench = self._bench(book, pools, desk)
+        bench = self._bench(book, pools, desk, chronicle)
         self.board.fill(book)
         self.board.publish(bench.ledger.feed)
         parts.hub.start(book.head, frames)
         self._closer = asyncio.create_task(self._close_streams())
         self._worker = JudgeWorker(bench, parts.clock, parts.sweep_interval_s, self._meters)
-        renaming = Renaming(book, desk, self.facts, self.troubles, self.board, pools, self._keeper)
+        renaming = Renaming(
+            *(book, desk, self.facts, self.troubles, self.board, pools, self._keeper), chronicle
+        )
         self._desk = JudgeDesk(
             self._worker, book, pools, bench.retirement, renaming, self.facts.contact_of
         )
@@ -153,7 +163,9 @@ class Judging:
         """End after the pass under way."""
         if self._worker is not None:
             await asyncio.to_thread(self._worker.stop)
-            await asyncio.wait([asyncio.wrap_future(self._keeper.save(self._parts.clock.now()))])
+            now = self._parts.clock.now()
+            saved = [keeper.save(now) for keeper in (self._keeper, self._parts_keeper)]
+            await asyncio.wait([asyncio.wrap_future(one) for one in saved])
         self._parts.hub.close()
         if self._closer is not None:
             self._closer.cancel()
@@ -174,6 +186,16 @@ class Judging:
     def thresholds(self) -> list[Threshold]:
         """Limits in force, of what was seen at the latest sweep; none before the first."""
         return [] if self._sweeper is None else self._sweeper.thresholds()
+
+    def feature_scene(self) -> FeatureScene:
+        """What features are made of now, for readers of any thread; sweeps have their own.
+
+        Nothing that sweeps remember is in it.
+        """
+        parts = self._parts
+        pools = {one: parts.placements.pool(one).name for one in self.facts.node_ids()}
+        ledger = LedgerReading() if self._chronicle is None else self._chronicle.latest
+        return FeatureScene(parts.guarded.snapshot({}), self.facts.fleet_context(pools), ledger)
 
     def events_stored(self, events: Sequence[StoredEvent]) -> None:
         """Events are durable: judge them."""
@@ -236,20 +258,25 @@ class Judging:
         by_row = {stored.row: stored for stored in (*told, *recent)}
         desk.recall(by_row[row] for row in sorted(by_row))
 
-    def _bench(self, book: StoredBook, pools: PoolBook, desk: EventDesk) -> Bench:
+    def _bench(
+        self, book: StoredBook, pools: PoolBook, desk: EventDesk, chronicle: Chronicle
+    ) -> Bench:
         parts, facts = self._parts, self.facts
 
         def standing_of(node_id: str) -> NodeStanding:
             hold = desk.hold_of(node_id, facts.presence(node_id), parts.clock.now())
             return NodeStanding(facts.contact_of(node_id), hold, facts.maintenance_of(node_id))
 
-        self._sweeper = Sweeper(parts.guarded, facts, book, pools, parts.risks, self._keeper.memory)
+        self._sweeper = Sweeper(
+            *(parts.guarded, facts, book, pools, parts.risks, self._keeper.memory), chronicle
+        )
         reasoner = Reasoner(
             book=book,
             desk=desk,
             judge=Judge(book, pools, standing_of, new_id),
             sweeper=self._sweeper,
             relocation=Relocation(book, parts.directory),
+            chronicle=chronicle,
             failed=failure_teller(self._meters),
         )
         return Bench(
@@ -257,6 +284,7 @@ class Judging:
             book=book,
             reasoner=reasoner,
             keeper=self._keeper,
+            parts=self._parts_keeper,
             ledger=Ledger(parts.state, book, facts.places, parts.facts),
             board=self.board,
             readers=parts.hub,

@@ -14,6 +14,7 @@ from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.judging.worker import Concluded
 from gpuwarden_server.store.renaming import rename_node
 from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.chronicle import Chronicle
 from gpuwarden_verdict.engine.desk import EventDesk
 from gpuwarden_verdict.engine.domain import Outcome, StateMove, key_of
 from gpuwarden_verdict.engine.facts import FleetFacts
@@ -39,6 +40,7 @@ class Renaming:
         board: What is published.
         pools: What is out.
         keeper: What sweeps remember.
+        chronicle: What is on record of parts.
     """
 
     book: Book
@@ -48,6 +50,7 @@ class Renaming:
     board: VerdictBoard
     pools: PoolBook
     keeper: MemoryKeeper
+    chronicle: Chronicle
 
     def rename(
         self, old: str, new: str, author: Author, elsewhere: Renamed, now: float
@@ -81,6 +84,7 @@ class Renaming:
                 part.rename(old, new)
             self.pools.rename(old)
             self.keeper.rename(old, new, now)
+            self.chronicle.rename(old, new)
 
         return Concluded(
             outcomes=tuple(one for one in outcomes if not one.is_empty),

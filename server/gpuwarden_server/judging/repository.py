@@ -24,6 +24,7 @@ from gpuwarden_server.store.tables_judging import (
     entity_state_moves,
     entity_states,
     judged_position,
+    part_ledger,
     sweep_memory,
 )
 from gpuwarden_server.store.upsert import upsert
@@ -228,4 +229,17 @@ def write_sweep_memory(connection: Connection, body: bytes, at: float) -> None:
     """Replace what sweep detectors remember."""
     values = {"body": body, "saved_at": at}
     statement = upsert(connection, sweep_memory).values(id=1, **values)
+    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))
+
+
+def read_part_ledger(connection: Connection) -> bytes | None:
+    """The ledger of parts at the last save; None where nothing was saved yet."""
+    body = connection.execute(select(part_ledger.c.body)).scalar()
+    return None if body is None else bytes(body)
+
+
+def write_part_ledger(connection: Connection, body: bytes, at: float) -> None:
+    """Replace the ledger of parts."""
+    values = {"body": body, "saved_at": at}
+    statement = upsert(connection, part_ledger).values(id=1, **values)
     connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))

@@ -20,6 +20,7 @@ from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
+from gpuwarden_server.judging.parts import LedgerKeeper
 from gpuwarden_server.judging.ports import FeedReaders
 from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.retirement import Retirement
@@ -43,7 +44,8 @@ ASKED_REST_S = 0.05
 ASKED_SHARE = 0.2
 """The same where a value that announces a fault asks for one."""
 SWEEP_MEMORY = "sweep_memory"
-"""What the saving of what sweeps remember is called where it fails."""
+PART_LEDGER = "part_ledger"
+"""What the saving of what sweeps remember, and of the ledger, is called where it fails."""
 _log = structlog.get_logger(__name__)
 
 CommandWork = Callable[[float], "Concluded"]
@@ -84,6 +86,7 @@ class Bench:
         book: What is true now.
         reasoner: From events and sweeps to conclusions.
         keeper: Stores what sweeps remember.
+        parts: Stores what is on record of parts.
         ledger: Writes conclusions.
         board: Shows them.
         readers: Readers of the feed.
@@ -96,6 +99,7 @@ class Bench:
     book: StoredBook
     reasoner: Reasoner
     keeper: MemoryKeeper
+    parts: LedgerKeeper
     ledger: Ledger
     board: VerdictBoard
     readers: FeedReaders
@@ -268,6 +272,7 @@ class JudgeWorker:
         inventoried = {e.node_id for e in events if e.event.kind is EventKind.INVENTORY}
         if inventoried:
             self._bench.pools.recount()
+            self._bench.reasoner.chronicle.note_inventory(inventoried, now)
             self._relocate(self._bench.reasoner.relocation.moved_into(inventoried, now), now)
         findings = self._bench.reasoner.findings_of(events, now)
         outcomes = self._bench.reasoner.conclude(findings.values(), now)
@@ -317,6 +322,7 @@ class JudgeWorker:
         """What was committed becomes true, is shown, and is told."""
         bench = self._bench
         bench.book.apply(committed.outcomes)
+        bench.reasoner.chronicle.note(committed.outcomes)
         bench.book.head = committed.feed.head
         for outcome, reason in committed.refused:
             self._meters.refused.inc()
@@ -380,10 +386,11 @@ class JudgeWorker:
         self._set_gauges()
 
     def _save_memory(self, now: float) -> None:
-        try:
-            self._bench.keeper.save_if_due(now)
-        except Exception as error:  # what is not stored is tried again; what is seen must act now
-            self._bench.reasoner.failed(Failure(SWEEP_STAGE, SWEEP_MEMORY, "", error))
+        for keeper, name in ((self._bench.keeper, SWEEP_MEMORY), (self._bench.parts, PART_LEDGER)):
+            try:
+                keeper.save_if_due(now)
+            except Exception as error:  # what is not stored is tried again; what is seen must act
+                self._bench.reasoner.failed(Failure(SWEEP_STAGE, name, "", error))
 
     def _set_gauges(self) -> None:
         book = self._bench.book

@@ -189,6 +189,14 @@ sweep_memory = Table(
     Column("body", LargeBinary, nullable=False, comment="SweepMemory.export, zlib"),
 )
 
+part_ledger = Table(
+    "part_ledger",
+    STATE,
+    Column("id", BigInt, primary_key=True),  # always 1
+    Column("saved_at", Float, nullable=False),
+    Column("body", LargeBinary, nullable=False, comment="PartLedger.export, zlib"),
+)
+
 clearances = Table(
     "clearances",
     STATE,

@@ -67,6 +67,7 @@ class FleetFacts:
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
         self._job_ends = EndBook()
+        self._end_noted: Callable[[str, JobEnd], None] = _unread
 
     def note_boots(self, booted_at: Mapping[str, float]) -> None:
         """Take over when nodes booted, epoch seconds by node, as their agents tell."""
@@ -81,6 +82,11 @@ class FleetFacts:
     def note_job_end(self, node_id: str, end: JobEnd) -> None:
         """Take over how a job ended that ran on a node; called in the judge's thread."""
         self._job_ends.note(node_id, end)
+        self._end_noted(node_id, end)
+
+    def follow_job_ends(self, noted: Callable[[str, JobEnd], None]) -> None:
+        """Tell of each end of a job that is taken over from now on, by node."""
+        self._end_noted = noted
 
     def follow_retired(self, retired: Callable[[], frozenset[str]]) -> None:
         """Ask there from now on who is retired; none before."""
@@ -257,6 +263,10 @@ class FleetFacts:
         """Where one GPU sits."""
         gpu = self._directory.gpu(gpu_uuid)
         return GpuPlace(gpu.pci_bus_id, gpu.gpu_index) if gpu else None
+
+
+def _unread(node_id: str, end: JobEnd) -> None:
+    """Nobody keeps a ledger."""
 
 
 def _nowhere(nodes: Sequence[NodeRecord]) -> Mapping[str, NodePlace]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gpuwarden_verdict.context import NodePlace
 from gpuwarden_verdict.engine.book import Book, Kept
+from gpuwarden_verdict.engine.chronicle import Chronicle
 from gpuwarden_verdict.engine.commands import cleared, decided, repairs_begun, revoked
 from gpuwarden_verdict.engine.desk import EventDesk
 from gpuwarden_verdict.engine.directory import Directory
@@ -29,9 +30,11 @@ from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.engine.sweep import RiskSource, Sweeper
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.exclusions import Exclusion, exclusion_set, would_exclude
+from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.fusion import FusionModel
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove
 from gpuwarden_verdict.incidents.moves import acknowledge
+from gpuwarden_verdict.ledger import PartLedger
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, PolicyDocument
 from gpuwarden_verdict.policy.evaluate import approve, decision_target, revoke
@@ -140,6 +143,8 @@ class FleetEngine:
         self._follow()
         self._pools = PoolBook(self._placing, self._book, self._facts.census)
         self._desk = EventDesk(self._book, self._facts, self.windows, _Untold())
+        self._chronicle = Chronicle(self.directory)
+        self._facts.follow_job_ends(self._chronicle.note_job_end)
         self._reasoner = self._make_reasoner(
             ModelRisks(model, gate_open=gate_open), new_id or ids_in_order(), watch
         )
@@ -167,8 +172,12 @@ class FleetEngine:
             book=self._book,
             desk=self._desk,
             judge=Judge(self._book, self._pools, standing_of, new_id, watch),
-            sweeper=Sweeper(windows, self._facts, self._book, self._pools, risks, self.memory),
+            sweeper=Sweeper(
+                *(windows, self._facts, self._book, self._pools, risks, self.memory),
+                self._chronicle,
+            ),
             relocation=Relocation(self._book, self.directory),
+            chronicle=self._chronicle,
             failed=raise_failure,
         )
 
@@ -301,6 +310,15 @@ class FleetEngine:
     # what is true
 
     @property
+    def ledger(self) -> PartLedger:
+        """What is on record of parts."""
+        return self._chronicle.ledger
+
+    def feature_scene(self) -> FeatureScene:
+        """What features are made of, as a sweep of now would hand it to the score."""
+        return self._reasoner.sweeper.scene()
+
+    @property
     def open_incidents(self) -> tuple[Incident, ...]:
         """Incidents that are not resolved."""
         return tuple(self._book.incidents())
@@ -350,6 +368,7 @@ class FleetEngine:
         inventoried = {e.node_id for e in events if e.event.kind is EventKind.INVENTORY}
         if inventoried:
             self._pools.recount()
+            self._chronicle.note_inventory(inventoried, now)
             self._move(self._reasoner.relocation.moved_into(inventoried, now), now)
         findings = self._reasoner.findings_of(events, now)
         self._take_over(self._reasoner.conclude(findings.values(), now))
@@ -361,6 +380,7 @@ class FleetEngine:
 
     def _take_over(self, outcomes: Sequence[Outcome]) -> None:
         self._book.apply(outcomes)
+        self._chronicle.note(outcomes)
         for outcome in outcomes:
             self.history += outcome.history
             for move in (*outcome.history, *outcome.incident_moves):

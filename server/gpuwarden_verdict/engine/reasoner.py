@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.chronicle import Chronicle
 from gpuwarden_verdict.engine.desk import EventDesk
 from gpuwarden_verdict.engine.domain import Findings, Key, Outcome, merge_findings
 from gpuwarden_verdict.engine.events import StoredEvent
@@ -25,6 +26,7 @@ class Reasoner:
         judge: Findings in, conclusions out.
         sweeper: Looks over the fleet.
         relocation: Which GPUs were put into another place.
+        chronicle: Keeps the ledger of parts.
         failed: Told what could not be judged; the pass goes on where it returns.
     """
 
@@ -33,6 +35,7 @@ class Reasoner:
     judge: Judge
     sweeper: Sweeper
     relocation: Relocation
+    chronicle: Chronicle
     failed: Callable[[Failure], None]
 
     def findings_of(self, events: Sequence[StoredEvent], now: float) -> dict[Key, Findings]:

@@ -15,6 +15,7 @@ from gpuwarden_verdict.detectors import (
     scoped_rules,
 )
 from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.chronicle import Chronicle
 from gpuwarden_verdict.engine.domain import Findings, Key, Step, key_of, merge_findings
 from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.engine.failures import SWEEP_STAGE, Failure, raise_failure
@@ -32,7 +33,7 @@ from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import Recovery, Risk, Signal
 from gpuwarden_verdict.tuning.limits import ScopedRule, Threshold, thresholds
-from gpuwarden_verdict.windows import Columns
+from gpuwarden_verdict.windows import Columns, FleetSnapshot
 
 KIN_FINDER = "kin_finder"
 """What the search for common causes is called where it fails."""
@@ -105,9 +106,11 @@ class Sweeper:
         pools: PoolBook,
         risks: RiskSource,
         memory: SweepMemory,
+        chronicle: Chronicle,
     ) -> None:
         self._windows = windows
         self._memory = memory
+        self._chronicle = chronicle
         self._facts = facts
         self._book = book
         self._pools = pools
@@ -125,18 +128,14 @@ class Sweeper:
                 where that returns.
         """
         trouble = _Trouble(failed)
-        names = self._pools.pool_names(self._facts.node_ids())
-        context = replace(
-            self._facts.fleet_context(names),
-            memory=self._memory,
-            tuning=self._pools.policy.tuning,
-        )
-        opened = tuple(self._book.incidents())
         seen = self._windows.snapshot(self._columns)
+        scene = self._scene_of(seen)
+        context = scene.fleet
+        opened = tuple(self._book.incidents())
         signals = [self._in_job(one) for one in detect_sweep(seen, context, now, trouble.tell)]
         recoveries = detect_clears(seen, context, opened, now, trouble.tell)
         self._rules = scoped_rules(seen, context, now, trouble.tell)
-        risks = self._score(FeatureScene(seen, context), signals, recoveries, now, trouble)
+        risks = self._score(scene, signals, recoveries, now, trouble)
         self._columns = seen.columns_read()
         kin = self._find_kin(opened, context, now, trouble)
         recoveries += kin.recoveries
@@ -144,6 +143,19 @@ class Sweeper:
         found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]
         found += [Findings(decision_target(s.entity), [Step([], [s])]) for s in signals]
         return SweepResult(merge_findings(found), risks)
+
+    def scene(self) -> FeatureScene:
+        """The fleet as it is now: what detectors, features and scores are made of."""
+        return self._scene_of(self._windows.snapshot(self._columns))
+
+    def _scene_of(self, seen: FleetSnapshot) -> FeatureScene:
+        names = self._pools.pool_names(self._facts.node_ids())
+        context = replace(
+            self._facts.fleet_context(names),
+            memory=self._memory,
+            tuning=self._pools.policy.tuning,
+        )
+        return FeatureScene(seen, context, self._chronicle.reading())
 
     def _find_kin(
         self, opened: Sequence[Incident], fleet: FleetContext, now: float, trouble: _Trouble

@@ -5,7 +5,7 @@ Missing stays missing (NaN): a reading that did not come is never a zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -16,6 +16,7 @@ from gpuwarden_verdict.features.gpu import GPU_COLUMNS, GPU_VERSION
 from gpuwarden_verdict.features.nic import NIC_COLUMNS, NIC_VERSION
 from gpuwarden_verdict.features.node import NODE_COLUMNS, NODE_VERSION
 from gpuwarden_verdict.features.scene import Column, FeatureScene
+from gpuwarden_verdict.windows.planes import I64
 from gpuwarden_wire.metrics import EntityKind
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "FeatureScene",
     "FeatureSet",
     "FeatureTable",
+    "cheap_table",
     "feature_table",
 ]
 
@@ -51,23 +53,39 @@ FEATURE_SETS: Mapping[EntityKind, FeatureSet] = MappingProxyType(
 """The columns of each kind that is scored."""
 
 
-def feature_table(kind: EntityKind, scene: FeatureScene, now: float) -> FeatureTable:
-    """All features of all entities of a kind that ever reported.
+def feature_table(
+    kind: EntityKind, scene: FeatureScene, now: float, rows: I64 | None = None
+) -> FeatureTable:
+    """All features of entities of a kind that ever reported.
 
     Args:
         kind: One of FEATURE_SETS.
         scene: The fleet; one `FleetContext` serves one moment, since what is made of it is kept.
         now: Epoch seconds to which event counts are decayed.
+        rows: Which of these entities, by their places in the order of the windows; None for all.
 
     Returns:
-        Rows in the order of the windows.
+        Rows in the order of the windows, or of `rows`.
     """
+    return _table(kind, scene, now, range(len(FEATURE_SETS[kind])), rows)
+
+
+def cheap_table(kind: EntityKind, scene: FeatureScene, now: float) -> FeatureTable:
+    """As `feature_table`, the cheap columns only: those of `FEATURE_SETS[kind].cheap`."""
+    return _table(kind, scene, now, FEATURE_SETS[kind].cheap, None)
+
+
+def _table(
+    kind: EntityKind, scene: FeatureScene, now: float, places: Sequence[int], rows: I64 | None
+) -> FeatureTable:
     look = Scene(kind, scene.state, scene.fleet, now)
     view = look.view
-    matrix = np.empty((len(view), len(FEATURE_SETS[kind])), dtype=np.float32)
-    for place, column in enumerate(_COLUMNS[kind]):
-        matrix[:, place] = column.make(look)
-    rows = np.flatnonzero(~np.isnan(view.last_seen_at()))
-    if rows.size == len(view):
-        return FeatureTable(list(view.refs), matrix)
-    return FeatureTable([view.refs[row] for row in rows.tolist()], matrix[rows])
+    seen = np.flatnonzero(~np.isnan(view.last_seen_at()))
+    chosen = seen if rows is None else seen[rows]
+    everyone = chosen.size == len(view) and rows is None
+    matrix = np.empty((chosen.size, len(places)), dtype=np.float32)
+    for column, place in enumerate(places):
+        made = _COLUMNS[kind][place].make(look)
+        matrix[:, column] = made if everyone else made[chosen]
+    refs = view.refs
+    return FeatureTable(list(refs) if everyone else [refs[row] for row in chosen.tolist()], matrix)

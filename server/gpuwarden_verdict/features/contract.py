@@ -58,6 +58,11 @@ class FeatureSet:
         return tuple(feature.name for feature in self.features)
 
     @cached_property
+    def cheap(self) -> tuple[int, ...]:
+        """Places of the columns that cost next to nothing."""
+        return tuple(place for place, one in enumerate(self.features) if one.cheap)
+
+    @cached_property
     def schema_hash(self) -> str:
         """First 16 hex digits of SHA-256 over version, names, planes and signs: the schema."""
         rows = [[f.name, f.plane.value, f.monotone] for f in self.features]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.scene import Scene
 from gpuwarden_verdict.features.contract import Feature
+from gpuwarden_verdict.ledger import LedgerReading
 from gpuwarden_verdict.windows import FleetReading
 
 
@@ -22,10 +23,12 @@ class FeatureScene:
         state: The windows.
         fleet: What is known of the fleet; its memory's scratch is shared with the sweep's
             detectors, so that peers are grouped once.
+        ledger: What is on record of parts; nothing where nobody kept one.
     """
 
     state: FleetReading
     fleet: FleetContext
+    ledger: LedgerReading = field(default_factory=LedgerReading)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from gpuwarden_verdict.context import NodePlace
 from gpuwarden_verdict.detectors import detect_clears, detect_sweep, scoped_rules
 from gpuwarden_verdict.detectors.reading import level_signal
 from gpuwarden_verdict.engine.book import Book, Kept
+from gpuwarden_verdict.engine.chronicle import Chronicle
 from gpuwarden_verdict.engine.directory import Directory
 from gpuwarden_verdict.engine.facts import FleetFacts, Patience
 from gpuwarden_verdict.engine.failures import Failure
@@ -82,7 +83,9 @@ class House:
         self.book = Book(Kept(incidents=slow_ports(self.fleet.now)))
         pools = PoolBook(placing, self.book, self.facts.census)
         risks = ModelRisks(None) if score is None else score
-        self.sweeper = Sweeper(self, self.facts, self.book, pools, risks, self.fleet.memory)
+        self.sweeper = Sweeper(
+            *(self, self.facts, self.book, pools, risks, self.fleet.memory), Chronicle(directory)
+        )
         self.failures: list[Failure] = []
 
     def presence(self, node_id: str) -> Presence | None:

@@ -1,0 +1,121 @@
+"""What the judge puts on record of parts, and what it does not."""
+
+from __future__ import annotations
+
+from gpuwarden_verdict.engine import FleetEngine
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.job_ends import JobEnd, end_event
+from gpuwarden_verdict.ledger import Mark
+from gpuwarden_verdict.policy.parse import parse_policy
+from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
+from gpuwarden_wire.events import Event, EventKind, GpuIdentity, GpuJob, Inventory, JobKind
+from gpuwarden_wire.metrics import EntityKind
+
+T = 1_800_000_000.0
+ACT = '[defaults]\nmode = "act"\ncap = { max_percent = 100 }'
+GPU = EntityRef(EntityKind.GPU, "GPU-1", "n1")
+
+
+class House:
+    """Nodes of one GPU each, heard batch by batch."""
+
+    def __init__(self) -> None:
+        self.engine = FleetEngine(parse_policy(ACT))
+        self.now = T
+        self.sent = 0
+
+    def send(self, node_id: str, *events: Event) -> None:
+        self.sent += 1
+        self.now += 1.0
+        batch = Batch(
+            version=WIRE_VERSION,
+            node_id=node_id,
+            spool_id=(node_id * 32)[:32].replace("n", "a"),
+            stream=Stream.EVENTS,
+            seq=self.sent,
+            boot_id=f"boot-{node_id}",
+            agent_version="1",
+            sent_at=self.now,
+            interval_s=5.0,
+            events=events,
+        )
+        self.engine.hear(node_id, batch, self.now)
+
+    def event(self, kind: EventKind, **fields: object) -> Event:
+        return Event(id=f"e{self.sent}-{kind}", kind=kind, observed_at=self.now, **fields)  # type: ignore[arg-type]  # a test's short form
+
+    def has(self, node_id: str, uuid: str | None, serial: str = "", job: str = "") -> None:
+        gpu = GpuIdentity(gpu_uuid=uuid or "", pci_bus_id="0000:10:00.0", serial=serial)
+        named = () if uuid is None else (gpu,)
+        jobs = (GpuJob(gpu_uuid=uuid or "", kind=JobKind.SLURM, job_id=job),) if job else ()
+        inventory = Inventory(gpus=named, gpus_expected=1, jobs=jobs)
+        self.send(node_id, self.event(EventKind.INVENTORY, inventory=inventory))
+
+    def xid(self, node_id: str, code: int, text: str) -> None:
+        event = self.event(
+            EventKind.KERNEL_LOG,
+            family="xid",
+            xid=code,
+            pci_bus_id="0000:10:00.0",
+            text=f"NVRM: Xid (PCI:0000:10:00): {code}, {text}",
+        )
+        self.send(node_id, event)
+
+    def marks(self, part: str) -> list[Mark]:
+        return sorted(mark for mark, _, _ in self.engine.ledger.marks_of(part))
+
+
+LOST = (79, "GPU has fallen off the bus.")
+
+
+def test_a_fault_its_exclusion_and_its_repair_go_on_record_of_the_part() -> None:
+    house = House()
+    house.has("n1", "GPU-1", "S1")
+    house.xid("n1", *LOST)
+    assert house.marks("gpu:S1") == [Mark.BUS, Mark.EXCLUSION]
+    assert house.marks("node:n1") == [Mark.GPU]
+    house.engine.begin_repair(GPU, "ann", "reseat it", house.now)
+    house.send("n1", house.event(EventKind.CHECK_PASSED, entity_kind=EntityKind.NODE))
+    assert house.marks("gpu:S1") == [Mark.BUS, Mark.EXCLUSION, Mark.REPAIR]
+
+
+def test_what_a_program_can_cause_is_no_fault_of_the_part() -> None:
+    house = House()
+    house.has("n1", "GPU-1", "S1")
+    house.xid("n1", 31, "pid=1, name=python, Ch 00000008, MMU Fault")
+    assert house.engine.open_incidents and house.marks("gpu:S1") == []
+
+
+def test_a_revoke_takes_it_off_the_record() -> None:
+    house = House()
+    house.has("n1", "GPU-1", "S1")
+    house.xid("n1", *LOST)
+    house.engine.revoke(GPU, "ann", "I pulled it out myself", house.now)
+    assert house.marks("gpu:S1") == [] and house.marks("node:n1") == []
+
+
+def test_the_record_goes_with_the_board_and_the_next_one_starts_anew() -> None:
+    house = House()
+    house.has("n1", "GPU-1", "S1")
+    house.xid("n1", *LOST)
+    house.has("n1", None)
+    house.has("n1", "GPU-2", "S2")
+    assert house.marks("gpu:S2") == []
+    assert house.marks("node:n1") == [Mark.GPU, Mark.REPLACEMENT]
+    house.has("n2", "GPU-1", "S1")
+    house.engine.sweep(house.now)
+    reading = house.engine.feature_scene().ledger
+    assert reading.keys[EntityKind.GPU] == ("GPU-1",), "in whichever node it sits"
+    assert house.marks("gpu:S1") == [Mark.BUS, Mark.EXCLUSION]
+
+
+def test_a_failed_job_is_on_record_of_the_gpus_that_it_ran_on() -> None:
+    house = House()
+    house.has("n1", "GPU-1", "S1", job="7")
+    house.has("n2", "GPU-2", "S2", job="8")
+    for node_id in ("n1", "n2"):
+        end = JobEnd("slurm:7", "NODE_FAIL", None, "eve", house.now, nodes=4)
+        house.engine.tell(node_id, end_event(f"end-{node_id}", end), house.now)
+    assert house.engine.ledger.marks_of("gpu:S1") == ((Mark.FAILED_JOB, house.now, 0.5),)
+    assert house.marks("gpu:S2") == [], "another job ran there"
+    assert house.marks("node:n2") == [Mark.FAILED_JOB]
