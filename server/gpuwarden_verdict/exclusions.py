@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,6 +27,10 @@ class GpuPlace:
 
     pci_bus_id: str
     index: int | None
+
+
+PlaceOf = Callable[[str], GpuPlace | None]
+"""Where a GPU sits, by gpu_uuid; None where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +79,20 @@ def covers(decision: Decision) -> bool:
     return decision.phase is DecisionPhase.IN_FORCE and decision.rung >= Rung.EXCLUDE
 
 
-def exclusion_set(
-    decisions: Iterable[Decision], places: Mapping[str, GpuPlace]
-) -> tuple[Exclusion, ...]:
+def exclusion_set(decisions: Iterable[Decision], place_of: PlaceOf) -> tuple[Exclusion, ...]:
     """Exclusions in force, sorted by kind and entity; one an entity: the highest, then oldest.
 
     Args:
         decisions: Any decisions; those not in force are left out.
-        places: Places of GPUs by gpu_uuid; a GPU without one is listed all the same.
+        place_of: Place of a GPU by gpu_uuid; one without is listed all the same.
     """
-    return _listed((decision for decision in decisions if covers(decision)), places)
+    return _listed((decision for decision in decisions if covers(decision)), place_of)
 
 
-def would_exclude(
-    decisions: Iterable[Decision], places: Mapping[str, GpuPlace]
-) -> tuple[Exclusion, ...]:
+def would_exclude(decisions: Iterable[Decision], place_of: PlaceOf) -> tuple[Exclusion, ...]:
     """What observe mode, unapproved advice and guards keep in, in the same form."""
     wanted = (d for d in decisions if d.phase in _WOULD and d.rung >= Rung.EXCLUDE)
-    return _listed(wanted, places)
+    return _listed(wanted, place_of)
 
 
 def digest(exclusions: Iterable[Exclusion]) -> str:
@@ -133,23 +133,23 @@ def _key(exclusion: Exclusion) -> tuple[str, str]:
     return exclusion.entity_kind.value, exclusion.entity
 
 
-def _listed(decisions: Iterable[Decision], places: Mapping[str, GpuPlace]) -> tuple[Exclusion, ...]:
+def _listed(decisions: Iterable[Decision], place_of: PlaceOf) -> tuple[Exclusion, ...]:
     leading: dict[tuple[str, str], Decision] = {}
     for decision in decisions:
         key = decision.entity.kind.value, decision.entity.key
         if key not in leading or _weight(decision) > _weight(leading[key]):
             leading[key] = decision
-    return tuple(_exclusion(leading[key], places) for key in sorted(leading))
+    return tuple(_exclusion(leading[key], place_of) for key in sorted(leading))
 
 
 def _weight(decision: Decision) -> tuple[int, float, str]:
     return decision.rung, -decision.decided_at, decision.id
 
 
-def _exclusion(decision: Decision, places: Mapping[str, GpuPlace]) -> Exclusion:
+def _exclusion(decision: Decision, place_of: PlaceOf) -> Exclusion:
     entity = decision.entity
     gpu = entity.key if entity.kind is EntityKind.GPU else None
-    place = places.get(gpu) if gpu is not None else None
+    place = place_of(gpu) if gpu is not None else None
     return Exclusion(
         entity_kind=entity.kind,
         entity=entity.key,

@@ -274,7 +274,7 @@ class Fleet:
         return tuple(d for d in mine if d.phase not in ended)
 
     def excluded(self) -> tuple[Exclusion, ...]:
-        return exclusion_set(self.decisions.values(), {})
+        return exclusion_set(self.decisions.values(), lambda gpu_uuid: None)
 
     def excluded_names(self) -> list[str]:
         return [one.entity for one in self.excluded()]

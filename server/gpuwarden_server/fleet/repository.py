@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Connection, insert, select, update
@@ -81,31 +81,39 @@ def save_node(connection: Connection, node: NodeRecord, at: float) -> None:
 
 def save_gpus(connection: Connection, records: Iterable[GpuRecord], at: float) -> None:
     """Write GPUs, and close and open slots where one moved; `at` in epoch seconds."""
-    for record in records:
-        values = {**asdict(record), "nics": list(record.nics), "jobs": list(record.jobs)}
-        statement = upsert(connection, gpus).values(**values)
-        fresh = {name: statement.excluded[name] for name in values}
-        del fresh["gpu_uuid"], fresh["first_seen_at"]
-        connection.execute(statement.on_conflict_do_update(index_elements=["gpu_uuid"], set_=fresh))
-        if record.present:
-            _move_slot(connection, record, at)
-
-
-def _move_slot(connection: Connection, record: GpuRecord, at: float) -> None:
-    current = connection.execute(
-        select(gpu_slots).where(
-            gpu_slots.c.gpu_uuid == record.gpu_uuid, gpu_slots.c.until.is_(None)
-        )
-    ).one_or_none()
-    if current is not None:
-        if (current.node_id, current.pci_bus_id) == (record.node_id, record.pci_bus_id):
-            return
-        connection.execute(update(gpu_slots).where(gpu_slots.c.id == current.id).values(until=at))
+    held = list(records)
+    rows = [{**asdict(one), "nics": list(one.nics), "jobs": list(one.jobs)} for one in held]
+    if not rows:
+        return
+    statement = upsert(connection, gpus)
+    fresh = {name: statement.excluded[name] for name in rows[0]}
+    del fresh["gpu_uuid"], fresh["first_seen_at"]
     connection.execute(
-        insert(gpu_slots).values(
-            gpu_uuid=record.gpu_uuid,
-            node_id=record.node_id,
-            pci_bus_id=record.pci_bus_id,
-            since=at,
-        )
+        statement.on_conflict_do_update(index_elements=["gpu_uuid"], set_=fresh), rows
     )
+    _move_slots(connection, [one for one in held if one.present], at)
+
+
+def _move_slots(connection: Connection, present: Sequence[GpuRecord], at: float) -> None:
+    names = [one.gpu_uuid for one in present]
+    query = select(gpu_slots).where(gpu_slots.c.gpu_uuid.in_(names), gpu_slots.c.until.is_(None))
+    current = {row.gpu_uuid: row for row in connection.execute(query)}
+    moved = []
+    for record in present:
+        slot = current.get(record.gpu_uuid)
+        if slot is None or (slot.node_id, slot.pci_bus_id) != (record.node_id, record.pci_bus_id):
+            moved.append(record)
+    left = [current[one.gpu_uuid].id for one in moved if one.gpu_uuid in current]
+    if left:
+        connection.execute(update(gpu_slots).where(gpu_slots.c.id.in_(left)).values(until=at))
+    if moved:
+        connection.execute(insert(gpu_slots), [_slot(one, at) for one in moved])
+
+
+def _slot(record: GpuRecord, at: float) -> dict[str, object]:
+    return {
+        "gpu_uuid": record.gpu_uuid,
+        "node_id": record.node_id,
+        "pci_bus_id": record.pci_bus_id,
+        "since": at,
+    }

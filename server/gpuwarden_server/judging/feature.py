@@ -285,7 +285,7 @@ class Judging:
             reasoner=reasoner,
             keeper=self._keeper,
             parts=self._parts_keeper,
-            ledger=Ledger(parts.state, book, facts.places, parts.facts),
+            ledger=Ledger(parts.state, book, facts.place, parts.facts),
             board=self.board,
             readers=parts.hub,
             moved=parts.moved,

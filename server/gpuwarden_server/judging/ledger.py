@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
@@ -21,7 +21,7 @@ from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.domain import HEALTHY, Key, Outcome, key_of
 from gpuwarden_verdict.exclusions import (
     Exclusion,
-    GpuPlace,
+    PlaceOf,
     covers,
     difference,
     digest,
@@ -75,7 +75,7 @@ class Ledger:
         self,
         state: Database,
         book: StoredBook,
-        places: Callable[[], Mapping[str, GpuPlace]],
+        place_of: PlaceOf,
         facts: FactSink | None,
     ) -> None:
         """Make a ledger.
@@ -83,18 +83,17 @@ class Ledger:
         Args:
             state: state.db.
             book: What is true now; read here, changed by the caller after the commit.
-            places: Where GPUs sit, by uuid.
+            place_of: Where a GPU sits, by uuid.
             facts: Who is told in the same transaction, None for nobody.
         """
         self._state = state
         self._book = book
-        self._places = places
+        self._place_of = place_of
         self._facts = facts
-        now_places = places()
         self._feed = PublishedFeed(
             book.head,
-            exclusion_set(book.decisions(), now_places),
-            would_exclude(book.decisions(), now_places),
+            exclusion_set(book.decisions(), place_of),
+            would_exclude(book.decisions(), place_of),
         )
 
     @property
@@ -206,9 +205,8 @@ class Ledger:
         for outcome in taken:
             decisions |= {move.decision.id: move.decision for move in outcome.decision_moves}
             decisions |= {decision.id: decision for decision in outcome.renewed_decisions}
-        places = self._places()
-        in_force = exclusion_set(decisions.values(), places)
-        would = would_exclude(decisions.values(), places)
+        in_force = exclusion_set(decisions.values(), self._place_of)
+        would = would_exclude(decisions.values(), self._place_of)
         added, removed = _told(self._feed.exclusions, in_force)
         if not added and not removed:
             return PublishedFeed(self._feed.head, in_force, would), None

@@ -252,13 +252,6 @@ class FleetFacts:
         unseen_s = 0.0 if presence is None else self._clock.now() - presence.last_seen_at
         return max(self._quiet_of(presence), unseen_s) >= self._patience.gone_after_s
 
-    def places(self) -> Mapping[str, GpuPlace]:
-        """Where GPUs sit, by uuid."""
-        return {
-            gpu.gpu_uuid: GpuPlace(gpu.pci_bus_id, gpu.gpu_index)
-            for gpu in self._directory.all_gpus()
-        }
-
     def place(self, gpu_uuid: str) -> GpuPlace | None:
         """Where one GPU sits."""
         gpu = self._directory.gpu(gpu_uuid)

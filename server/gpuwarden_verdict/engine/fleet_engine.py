@@ -339,11 +339,11 @@ class FleetEngine:
 
     def exclusions(self) -> tuple[Exclusion, ...]:
         """What may not be used now."""
-        return exclusion_set(self._book.decisions(), self._facts.places())
+        return exclusion_set(self._book.decisions(), self._facts.place)
 
     def would_exclude(self) -> tuple[Exclusion, ...]:
         """What observe mode, unapproved advice and guards keep in."""
-        return would_exclude(self._book.decisions(), self._facts.places())
+        return would_exclude(self._book.decisions(), self._facts.place)
 
     def verdict(self, node_id: str) -> NodeVerdict:
         """The verdict about a node and its GPUs, as the server gives it."""

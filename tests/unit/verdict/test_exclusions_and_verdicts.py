@@ -27,6 +27,10 @@ from tests.builders.verdict import gpu_ref, node_ref
 FEED = FeedPosition("feed", 7)
 
 
+def nowhere(gpu_uuid: str) -> GpuPlace | None:
+    return None
+
+
 def decision(
     entity: EntityRef,
     phase: DecisionPhase = DecisionPhase.IN_FORCE,
@@ -61,7 +65,7 @@ def test_the_set_holds_what_is_in_force_once_each_with_its_place() -> None:
         decision(gpu_ref(1, 2), DecisionPhase.REVOKED),
         decision(gpu_ref(1, 3), rung=Rung.SUSPECT),
     ]
-    in_force = exclusion_set(decisions, {"GPU-1-0": GpuPlace("0000:01:00.0", 3)})
+    in_force = exclusion_set(decisions, {"GPU-1-0": GpuPlace("0000:01:00.0", 3)}.get)
     assert [(e.entity, e.decision_id) for e in in_force] == [
         ("GPU-1-0", "dec-higher"),
         ("n2", "dec-n2"),
@@ -71,11 +75,11 @@ def test_the_set_holds_what_is_in_force_once_each_with_its_place() -> None:
         3,
         "XID 79",
     )
-    assert [e.entity for e in would_exclude(decisions, {})] == ["GPU-1-1"]
+    assert [e.entity for e in would_exclude(decisions, nowhere)] == ["GPU-1-1"]
 
 
 def test_digest_is_over_sorted_names_and_of_the_empty_set_too() -> None:
-    some = exclusion_set([decision(node_ref(2)), decision(gpu_ref(1, 0))], {})
+    some = exclusion_set([decision(node_ref(2)), decision(gpu_ref(1, 0))], nowhere)
     expected = hashlib.sha256(b"gpu:GPU-1-0\nnode:n2").hexdigest()
     assert digest(some) == digest(reversed(some)) == expected
     assert digest(()) == hashlib.sha256(b"").hexdigest()
@@ -83,7 +87,7 @@ def test_digest_is_over_sorted_names_and_of_the_empty_set_too() -> None:
 
 def test_plain_forms_name_each_node_once() -> None:
     some = exclusion_set(
-        [decision(gpu_ref(9, 0)), decision(gpu_ref(9, 1)), decision(node_ref(2))], {}
+        [decision(gpu_ref(9, 0)), decision(gpu_ref(9, 1)), decision(node_ref(2))], nowhere
     )
     assert host_lines(some) == "n2\nn9\n"
     assert slurm_line(some) == "n2,n9\n"
@@ -96,16 +100,16 @@ names = st.sets(st.integers(0, 20))
 
 @given(names, names)
 def test_a_difference_turns_the_old_set_into_the_new(before: set[int], after: set[int]) -> None:
-    old = exclusion_set([decision(gpu_ref(n, 0)) for n in before], {})
-    new = exclusion_set([decision(gpu_ref(n, 0)) for n in after], {})
+    old = exclusion_set([decision(gpu_ref(n, 0)) for n in before], nowhere)
+    new = exclusion_set([decision(gpu_ref(n, 0)) for n in after], nowhere)
     change = difference(old, new)
     assert (set(old) - set(change.removed)) | set(change.added) == set(new)
     assert difference(new, new).added == difference(new, new).removed == ()
 
 
 def test_changed_terms_are_both_removed_and_added() -> None:
-    old = exclusion_set([decision(node_ref(1))], {})
-    new = exclusion_set([replace(decision(node_ref(1)), rung=Rung.DRAIN)], {})
+    old = exclusion_set([decision(node_ref(1))], nowhere)
+    new = exclusion_set([replace(decision(node_ref(1)), rung=Rung.DRAIN)], nowhere)
     change = difference(old, new)
     assert [e.rung for e in change.removed] == [Rung.EXCLUDE]
     assert [e.rung for e in change.added] == [Rung.DRAIN]
@@ -154,5 +158,5 @@ def test_what_was_never_seen_is_unknown_and_says_so() -> None:
 
 
 def test_an_unplaced_gpu_is_listed_all_the_same() -> None:
-    (one,) = exclusion_set([decision(gpu_ref(1, 0))], {})
+    (one,) = exclusion_set([decision(gpu_ref(1, 0))], nowhere)
     assert (one.entity_kind, one.pci_bus_id, one.gpu_uuid) == (EntityKind.GPU, None, "GPU-1-0")
