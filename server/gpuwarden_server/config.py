@@ -198,8 +198,8 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(default=None, description="PEM private key of the certificate.")
     tls_client_ca: Path | None = Field(
         default=None,
-        description="PEM authorities of clients: whoever connects needs a certificate of theirs, "
-        "and a key all the same.",
+        description="PEM authorities of clients, and lists of what they revoked: whoever connects "
+        "needs a certificate of theirs, and a key all the same. Read again when it changes.",
     )
     log_form: LogForm = Field(
         default=LogForm.CONSOLE, description="console for people, json for programs."

@@ -17,7 +17,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from gpuwarden_server.certificates import LOOK_S, CertificateWatch, check_tls
+from gpuwarden_server.certificates import LOOK_S, CertificateWatch, check_tls, make_context
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.errors import ProblemError, StartError
 from gpuwarden_server.core.problems import PROBLEM_TYPE
@@ -38,17 +38,68 @@ _log = structlog.get_logger(__name__)
 class _Server(uvicorn.Server):
     """uvicorn that tells long-lived streams to end as soon as it is told itself.
 
-    Without that, open event streams hold the shutdown until its timeout.
+    Without that, open event streams hold the shutdown until its timeout. It can also go on
+    listening with other certificates.
     """
 
-    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_stop: Callable[[], None], former_end_s: float
+    ) -> None:
         super().__init__(config)
         self._on_stop = on_stop
+        self._former_end_s = former_end_s
+        self._kept: list[socket.socket] = []  # a server closes the sockets that it was given
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        self._kept = [one.dup() for one in sockets or []]
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin the shutdown."""
+        for kept in self._kept:
+            kept.close()
         self._on_stop()
         await super().shutdown(sockets)
+
+    async def renew(self, context: ssl.SSLContext, end_former: bool) -> None:
+        """Make connections with another context from now on.
+
+        A context that serves already cannot forget an authority, and resumes sessions that its
+        former clients began: so another takes its place, behind a listener of its own.
+
+        Args:
+            context: What connections are made with.
+            end_former: Whether those of the former context end: idle ones now, others after what
+                they are answered, streams after `former_end_s`.
+        """
+        loop = asyncio.get_running_loop()
+        self.config.ssl = context
+        fresh = [
+            await loop.create_server(
+                self._protocol, sock=kept.dup(), ssl=context, backlog=self.config.backlog
+            )
+            for kept in self._kept
+        ]
+        for server in self.servers:
+            server.close()
+        self.servers = fresh
+        if end_former:
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+            loop.call_later(self._former_end_s, self._abort_former)
+
+    def _protocol(self) -> asyncio.Protocol:
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        state, kept = self.server_state, self.lifespan.state
+        return make(config=self.config, server_state=state, app_state=kept)
+
+    def _abort_former(self) -> None:
+        """End what is still open with a context of before, handshakes of that time included."""
+        for connection in list(self.server_state.connections):
+            transport = connection.transport
+            if transport.get_extra_info("sslcontext") is not self.config.ssl:
+                transport.abort()
 
 
 class _Protocol(DirectProtocol):
@@ -147,15 +198,15 @@ def make_server(app: FastAPI, settings: Settings, on_stop: Callable[[], None]) -
         # uvicorn's default of 5 s closes connections under agents that report each 5 s.
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.shutdown_grace_s,
-        ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key,
-        ssl_ca_certs=str(settings.tls_client_ca) if settings.tls_client_ca else None,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
     )
-    if settings.tls_cert is not None:
-        config.callback_notify = CertificateWatch(settings, lambda: config.ssl).look
+    server = _Server(config, on_stop, settings.shutdown_grace_s)
+    context, trust = make_context(settings)
+    if context is not None:
+        config.load()
+        config.ssl = context
+        config.callback_notify = CertificateWatch(settings, trust, server.renew).look
         config.timeout_notify = LOOK_S
-    return _Server(config, on_stop)
+    return server
 
 
 def tune_process() -> None:
