@@ -25,7 +25,7 @@ from gpuwarden_models.simulator.simulation import Setting
 from gpuwarden_models.simulator.topology import build_topology
 from gpuwarden_verdict.policy.parse import parse_policy
 from tests.builders.histories import Decoded, simulated
-from tests.builders.simulated import shipped_model
+from tests.builders.simulated import shipped_models
 
 WANTED = 1000.0
 """Times real time that 64 nodes must reach."""
@@ -50,7 +50,7 @@ def main() -> None:
     profile = cProfile.Profile() if arguments.profile else None
     if profile is not None:
         profile.enable()
-    report = backtest(history, "simulated", parse_policy(""), shipped_model())
+    report = backtest(history, "simulated", parse_policy(""), shipped_models())
     if profile is not None:
         profile.disable()
         pstats.Stats(profile).sort_stats("cumulative").print_stats(45)

@@ -19,7 +19,7 @@ from gpuwarden_models.backtest.report import word
 from gpuwarden_models.backtest.running import backtest
 from gpuwarden_models.backtest.scores import Rate
 from gpuwarden_verdict.entities import Rung
-from gpuwarden_verdict.fusion import FusionModel
+from gpuwarden_verdict.fusion import FusionModels
 from gpuwarden_verdict.policy.parse import parse_policy
 from tests.builders.public_series import (
     FOLDER,
@@ -29,29 +29,27 @@ from tests.builders.public_series import (
     h100_runs,
     nab_series,
 )
-from tests.builders.simulated import shipped_model
+from tests.builders.simulated import shipped_models
 
 
 def main() -> None:
     """Print the table and every alarm."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", action="store_true", help="With the learnt score.")
+    parser.add_argument("--model", action="store_true", help="With the learnt scores.")
     arguments = parser.parse_args()
     if not FOLDER.is_dir():
         sys.exit("GPUWARDEN_PUBLIC_DATA names no folder; see docs/public-data.md")
-    model = shipped_model() if arguments.model else None
+    models = shipped_models() if arguments.model else {}
     print(f"{'series':<24}{'days':>10}{'alarms':>8}{'a day':>10}{'at most':>10}{'excluded':>10}")
-    show("H100 runs, 1 s", "GPU", h100_runs(), model)
-    show("Alibaba pods, 57 s", "pod", [alibaba_pods()], model)
-    show("NAB, 5 min", "series", [nab_series()], model)
-    show("fleet snapshot, 10 min", "GPU", [fleet_snapshot()], model)
+    show("H100 runs, 1 s", "GPU", h100_runs(), models)
+    show("Alibaba pods, 57 s", "pod", [alibaba_pods()], models)
+    show("NAB, 5 min", "series", [nab_series()], models)
+    show("fleet snapshot, 10 min", "GPU", [fleet_snapshot()], models)
 
 
-def show(
-    name: str, unit: str, histories: Sequence[PublicHistory], model: FusionModel | None
-) -> None:
+def show(name: str, unit: str, histories: Sequence[PublicHistory], models: FusionModels) -> None:
     """One line, and what was flagged."""
-    flags = [flag for history in histories for flag in flagged(history, model)]
+    flags = [flag for history in histories for flag in flagged(history, models)]
     rate = Rate(len(flags), sum(history.days for history in histories))
     excluded = sum(flag.rung >= Rung.EXCLUDE for flag in flags)
     print(
@@ -61,9 +59,9 @@ def show(
     tell(flags)
 
 
-def flagged(history: PublicHistory, model: FusionModel | None) -> Sequence[Flag]:
+def flagged(history: PublicHistory, models: FusionModels) -> Sequence[Flag]:
     """What a backtest flags."""
-    return backtest(history, history.name, parse_policy(""), model).flags
+    return backtest(history, history.name, parse_policy(""), models).flags
 
 
 def tell(flags: Iterable[Flag]) -> None:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from gpuwarden_verdict.features import FEATURE_SETS
+from gpuwarden_models.surroundings import Surroundings
+from gpuwarden_verdict.features import FeatureSet
 from gpuwarden_verdict.fusion.artifact import ARTIFACT_FORMAT, ARTIFACT_VERSION, MANIFEST
 from gpuwarden_verdict.fusion.trees import TREE_ARRAYS
-from gpuwarden_wire.metrics import EntityKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +77,12 @@ def plain_model(calibrated: CalibratedClassifierCV) -> PlainModel:
 
 def artifact_files(
     model: PlainModel,
+    around: Surroundings,
     *,
-    name: str,
+    features: FeatureSet,
     version: str,
     horizon_s: float,
+    alarms_per_entity_day: float | None,
     metrics: Mapping[str, object],
     card: str,
 ) -> dict[str, bytes]:
@@ -88,13 +90,16 @@ def artifact_files(
 
     Args:
         model: The classifier as arrays.
-        name: "gpu".
+        around: What stands around it.
+        features: Its columns.
         version: Names the folder.
         horizon_s: What the probability speaks of.
+        alarms_per_entity_day: At the operating point on nodes that did not train; None unknown.
         metrics: For metrics.json.
         card: For card.md.
     """
-    features = FEATURE_SETS[EntityKind.GPU]
+    kind, stage = features.kind.value, around.first_stage
+    limits = zip(stage.columns.tolist(), stage.limits.tolist(), strict=True)
     sheet = {
         "schema_hash": features.schema_hash,
         "features": [
@@ -104,6 +109,19 @@ def artifact_files(
         "horizon_s": horizon_s,
         "calibration": {"slope": model.slope, "offset": model.offset},
         "baseline": model.baseline,
+        "kind": kind,
+        "operating_point": around.operating_point,
+        "first_stage": [
+            {"feature": features.names[column], "above": limit} for column, limit in limits
+        ],
+        "novelty": {
+            "center": around.novelty.center.tolist(),
+            "spread": around.novelty.spread.tolist(),
+            "limit": around.novelty.limit,
+        },
+        "quantiles": around.quantiles,
+        "missing": around.missing,
+        "alarms_per_entity_day": alarms_per_entity_day,
     }
     files = {
         "model.npz": _npz({name: model.arrays[name] for name in TREE_ARRAYS}),
@@ -114,11 +132,25 @@ def artifact_files(
     manifest = {
         "format": ARTIFACT_FORMAT,
         "format_version": ARTIFACT_VERSION,
-        "model": name,
+        "model": kind,
+        "kind": kind,
         "version": version,
         "files": {path: hashlib.sha256(content).hexdigest() for path, content in files.items()},
     }
     return {**files, MANIFEST: _json(manifest)}
+
+
+def version_of(model: PlainModel, around: Surroundings, features: FeatureSet) -> str:
+    """A name that says what is in a model: its kind, and a hash over all that scores."""
+    digest = hashlib.sha256(features.schema_hash.encode())
+    for name in sorted(model.arrays):
+        digest.update(name.encode() + model.arrays[name].tobytes())
+    stage, novelty = around.first_stage, around.novelty
+    numbers = (model.baseline, model.slope, model.offset, around.operating_point, novelty.limit)
+    digest.update(repr(numbers).encode())
+    for array in (stage.columns, stage.limits, novelty.center, novelty.spread):
+        digest.update(array.tobytes())
+    return f"{features.kind.value}-{digest.hexdigest()[:10]}"
 
 
 def _npz(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from gpuwarden_models.datasets import Dataset
+from gpuwarden_models.datasets import Case, Dataset
 
-THRESHOLD = 0.5
-"""Probability from which a GPU counts as flagged in incident figures."""
-
-SETTLING_S = 300.0
+SETTLING_S = 900.0
 """After a repair the means still remember the fault: a flag in this time is not called false."""
+
+_DAY_S = 86_400.0
+Bools = NDArray[np.bool_]
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Measures:
         flagged_before_start: Incidents flagged before action was needed.
         median_lead_s: Median of start - first flag over flagged incidents, None where none.
         by_class: Incidents by fault class.
-        false_episodes: Runs of flagged rows of a GPU that touch no label.
-        healthy_gpu_days: GPU-days outside labels.
+        false_episodes: Runs of flagged rows of an entity that touch no label.
+        healthy_days: Entity-days outside labels.
     """
 
     rows: int
@@ -61,25 +62,24 @@ class Measures:
     median_lead_s: float | None
     by_class: Mapping[str, ClassMeasures]
     false_episodes: int
-    healthy_gpu_days: float
+    healthy_days: float
 
 
-def measure(
-    dataset: Dataset, rows: NDArray[np.bool_], probability: NDArray[np.float64]
-) -> Measures:
+def measure(dataset: Dataset, rows: Bools, probability: Numbers, flags: Bools) -> Measures:
     """Figures of the chosen rows.
 
     Args:
         dataset: All rows.
         rows: Which count, shape (N,).
         probability: Score of every row, shape (N,).
+        flags: Rows that are flagged, shape (N,).
     """
     usable = rows & dataset.usable
     truth, chance = dataset.needed[usable], probability[usable]
     base = float(truth.mean()) if truth.size else 0.0
     brier = float(np.mean((chance - truth) ** 2)) if truth.size else 0.0
     both = 0.0 < base < 1.0
-    found = _incidents(dataset, rows, probability)
+    found = leads_of(dataset, rows, flags)
     leads = [lead for _, lead in found if lead is not None]
     return Measures(
         rows=int(truth.size),
@@ -94,58 +94,64 @@ def measure(
         flagged_before_start=sum(lead > 0 for lead in leads),
         median_lead_s=float(np.median(leads)) if leads else None,
         by_class=_by_class(found),
-        false_episodes=_false_episodes(dataset, rows, probability),
-        healthy_gpu_days=float((rows & ~_labelled(dataset)).sum()) * dataset.interval_s / 86_400.0,
+        false_episodes=episodes(dataset, rows & ~labelled(dataset) & flags),
+        healthy_days=days(dataset, rows & ~labelled(dataset)),
     )
 
 
-def _incidents(
-    dataset: Dataset, rows: NDArray[np.bool_], probability: NDArray[np.float64]
-) -> list[tuple[str, float | None]]:
-    """Class of each incident in these rows, and its start less its first flag (None: no flag)."""
-    number = {ref.key: index for index, ref in enumerate(dataset.gpus)}
-    found: list[tuple[str, float | None]] = []
-    for label in dataset.labels:
-        own = rows & (dataset.gpu == number.get(label.entity, -1))
-        during = own & (dataset.at >= label.precursor_start) & (dataset.at < label.end)
-        if not (during & (dataset.at >= label.start)).any():
+def leads_of(dataset: Dataset, rows: Bools, flags: Bools) -> list[tuple[Case, float | None]]:
+    """Incidents in these rows, each with its start less its first flag, seconds (None: no flag).
+
+    Args:
+        dataset: All rows.
+        rows: Which count, shape (N,).
+        flags: Rows that are flagged, shape (N,).
+    """
+    found: list[tuple[Case, float | None]] = []
+    for case in dataset.cases:
+        own = dataset.rows_of(case.entity)
+        at = dataset.at[own]
+        during = rows[own] & (at >= case.precursor_start) & (at < case.end)
+        if not (during & (at >= case.start)).any():
             continue
-        flags = dataset.at[during & (probability >= THRESHOLD)]
-        lead = label.start - float(flags.min()) if flags.size else None
-        found.append((label.fault_class.value, lead))
+        flagged = at[during & flags[own]]
+        found.append((case, case.start - float(flagged.min()) if flagged.size else None))
     return found
 
 
-def _by_class(found: Sequence[tuple[str, float | None]]) -> dict[str, ClassMeasures]:
+def labelled(dataset: Dataset) -> Bools:
+    """Rows in which a flag is not called false: a fault, its precursor, or shortly after."""
+    inside = dataset.needed.copy()
+    for case in dataset.cases:
+        own = dataset.rows_of(case.entity)
+        at = dataset.at[own]
+        inside[own] |= (at >= case.precursor_start) & (at < case.end + SETTLING_S)
+    return inside
+
+
+def episodes(dataset: Dataset, flagged: Bools) -> int:
+    """Runs of rows of an entity, of those that are flagged."""
+    entity, at = dataset.entity[flagged], dataset.at[flagged]
+    if entity.size == 0:
+        return 0
+    new = (np.diff(entity) != 0) | (np.diff(at) > 1.5 * dataset.step_s)
+    return 1 + int(new.sum())
+
+
+def days(dataset: Dataset, rows: Bools) -> float:
+    """Days that rows stand for: each for the time until its entity's next, a step at most."""
+    step = np.append(np.diff(dataset.at), -1.0)
+    step = np.where(step > 0, np.minimum(step, dataset.step_s), dataset.step_s)
+    return float(step[rows].sum()) / _DAY_S
+
+
+def _by_class(found: Sequence[tuple[Case, float | None]]) -> dict[str, ClassMeasures]:
     result: dict[str, ClassMeasures] = {}
-    for name in sorted({name for name, _ in found}):
-        leads = [lead for other, lead in found if other == name]
-        result[name] = ClassMeasures(
+    for name in sorted({case.fault_class for case, _ in found}):
+        leads = [lead for case, lead in found if case.fault_class is name]
+        result[name.value] = ClassMeasures(
             incidents=len(leads),
             flagged=sum(lead is not None for lead in leads),
             flagged_before_start=sum(lead is not None and lead > 0 for lead in leads),
         )
     return result
-
-
-def _labelled(dataset: Dataset) -> NDArray[np.bool_]:
-    number = {ref.key: index for index, ref in enumerate(dataset.gpus)}
-    inside = dataset.needed.copy()
-    for label in dataset.labels:
-        own = dataset.gpu == number.get(label.entity, -1)
-        until = label.end + SETTLING_S
-        inside |= own & (dataset.at >= label.precursor_start) & (dataset.at < until)
-    return inside
-
-
-def _false_episodes(
-    dataset: Dataset, rows: NDArray[np.bool_], probability: NDArray[np.float64]
-) -> int:
-    wrong = rows & ~_labelled(dataset) & (probability >= THRESHOLD)
-    gpu, at = dataset.gpu[wrong], dataset.at[wrong]
-    order = np.lexsort((at, gpu))
-    gpu, at = gpu[order], at[order]
-    if gpu.size == 0:
-        return 0
-    new = (np.diff(gpu) != 0) | (np.diff(at) > 1.5 * dataset.interval_s)
-    return 1 + int(new.sum())

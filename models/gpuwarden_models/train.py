@@ -1,57 +1,55 @@
-"""`gpuwarden train`: from a recording to a model folder that the server can load."""
+"""`gpuwarden train`: from recordings to model folders that the server can load."""
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.frozen import FrozenEstimator
 
 from gpuwarden_models.card import write_card
-from gpuwarden_models.datasets import Dataset, build_dataset
-from gpuwarden_models.export import PlainModel, artifact_files, plain_model
-from gpuwarden_models.measures import THRESHOLD, Measures, measure
-from gpuwarden_models.recording import Recording
+from gpuwarden_models.datasets import SAMPLE_EVERY_S, Dataset, dataset_of, extract
+from gpuwarden_models.export import PlainModel, artifact_files, version_of
+from gpuwarden_models.feature_cache import FeatureCache
+from gpuwarden_models.fitting import TIME_CUT, TREES, Split, deal_nodes, fit_plain, scores
+from gpuwarden_models.measures import Measures, days, episodes, labelled, leads_of, measure
+from gpuwarden_models.surroundings import Surroundings, surroundings_of
 from gpuwarden_verdict.features import FEATURE_SETS
 from gpuwarden_verdict.fusion.artifact import decode_model
-from gpuwarden_verdict.fusion.predict import log_odds, probability
 from gpuwarden_wire.metrics import EntityKind
 
-MODEL_NAME = "gpu"
+HORIZON_S = 86_400.0
 PROMOTED = "PROMOTED"
 """File beside the versions that names the one in use by default."""
 
-_FEATURES = FEATURE_SETS[EntityKind.GPU]
 _FEWEST_NODES = 5
 _FEWEST_POSITIVE_ROWS = 20
-_PARTS = (0.6, 0.2)  # share of nodes that train, that calibrate; the rest measures
 
 
 class TrainingError(Exception):
-    """A recording that teaches nothing; the message says why and what to do."""
+    """Recordings that teach nothing; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainReport:
-    """What came out.
+    """What came out for one kind of entity.
 
     Attributes:
+        kind: Whom the model scores.
         version: Name of the model.
         folder: Where it was written.
         held_out: Figures on nodes that neither trained nor calibrated.
         rows: Training rows.
         positive_rows: Of these, such that need action.
-        simulated: Whether the recording says that it was simulated.
+        simulated: Whether the recordings say that they were simulated.
         seconds: Wall time.
     """
 
+    kind: EntityKind
     version: str
     folder: Path
     held_out: Measures
@@ -61,72 +59,120 @@ class TrainReport:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Split:
-    """Rows by the part their node was dealt to."""
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What `train` has made.
 
-    train: NDArray[np.bool_]
-    calibrate: NDArray[np.bool_]
-    held_out: NDArray[np.bool_]
+    Attributes:
+        reports: One a model.
+        skipped: Why a kind has none, by kind.
+    """
+
+    reports: tuple[TrainReport, ...]
+    skipped: Mapping[EntityKind, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How to train.
+
+    Attributes:
+        seed: Deals the nodes out; equal arguments give equal bytes.
+        horizon_s: The probability speaks of needing action within this time.
+        step_s: Time between two rows of an entity.
+        trees: Boosting rounds.
+    """
+
+    seed: int
+    horizon_s: float = HORIZON_S
+    step_s: float = SAMPLE_EVERY_S
+    trees: int = TREES
 
 
 def train(
-    recording: Path,
+    recordings: Sequence[Path],
     out: Path,
-    seed: int,
-    *,
-    horizon_s: float = 3600.0,
-    sample_every_s: float = 120.0,
-    trees: int = 120,
-) -> TrainReport:
-    """Train the GPU model and write its folder `out/VERSION`.
+    course: Course,
+    kinds: Sequence[EntityKind] = (),
+    cache: Path | None = None,
+) -> Training:
+    """Train models from recordings and write their folders `out/KIND/VERSION`.
 
-    Nodes, not rows, are dealt out: 60 % train, 20 % calibrate, 20 % measure.
+    Nodes, not rows, are dealt out: 60 % train on the first four fifths of the time, 20 % calibrate,
+    20 % measure.
 
     Args:
-        recording: Folder as docs describe it, with labels.csv.
-        out: Folder of the model's versions.
-        seed: Deals the nodes out; equal arguments give equal bytes.
-        horizon_s: The probability speaks of needing action within this time.
-        sample_every_s: Time between rows of a GPU.
-        trees: Boosting rounds.
+        recordings: Folders as docs/recording.md describes them, with labels.csv.
+        out: Folder of the models.
+        course: How.
+        kinds: Whom to score; none for every kind that the recordings have faults of.
+        cache: Folder where features of recordings are kept; None for `out/features`.
 
     Raises:
-        RecordingError: The recording cannot be read; the message names the file and the mend.
-        TrainingError: It has too few nodes or faults to learn from.
+        RecordingError: A recording cannot be read; the message names the file and the mend.
+        TrainingError: There are too few nodes or faults of a kind that was asked for, or of all.
+    """
+    kept = cache if cache is not None else out / "features"
+    caches = [extract(recording, kept, course.step_s) for recording in recordings]
+    reports: list[TrainReport] = []
+    skipped: dict[EntityKind, str] = {}
+    for kind in kinds or FEATURE_SETS:
+        try:
+            reports.append(train_kind(caches, out, course, kind))
+        except TrainingError as error:
+            if kinds:
+                raise
+            skipped[kind] = str(error)
+    if not reports:
+        raise TrainingError("; ".join(skipped.values()))
+    return Training(tuple(reports), skipped)
+
+
+def train_kind(
+    caches: Sequence[FeatureCache], out: Path, course: Course, kind: EntityKind
+) -> TrainReport:
+    """Train the model of one kind; see `train`.
+
+    Raises:
+        TrainingError: There are too few nodes or faults of it.
     """
     began = time.monotonic()
-    opened = Recording(recording)
-    dataset = build_dataset(opened, horizon_s, sample_every_s)
-    split = deal_nodes(dataset, seed)
-    _check_split(recording, dataset, split)
-    plain = plain_model(fit(dataset, split, trees))
+    dataset = dataset_of(caches, kind, course.horizon_s)
+    split = deal_nodes(dataset, course.seed)
+    _check(caches, dataset, split)
+    features = FEATURE_SETS[kind]
+    plain = fit_plain(dataset, features, split, course.trees)
     if not plain.slope > 0:
         raise TrainingError(
-            f"{recording}: on the calibration nodes a higher score does not mean more faults;"
-            " record longer or more nodes"
+            f"{kind}: on the calibration nodes a higher score does not mean more faults; record"
+            " longer or more nodes"
         )
-    version = _version(plain)
-    scores = _scores(plain, version, horizon_s, dataset.matrix)
-    held_out = measure(dataset, split.held_out, scores)
-    simulated = opened.origin == "simulated"
-    facts = _facts(opened, dataset, split, held_out, seed, horizon_s)
+    chance = scores(plain, dataset.matrix)
+    around = surroundings_of(dataset, features, split.train, split.calibrate, chance)
+    found = _figures(dataset, split.held_out, chance, around)
+    version = version_of(plain, around, features)
+    facts = _facts(caches, dataset, split, course, plain, around)
+    facts |= {"held_out_nodes": asdict(found.held_out), **found.said}
     files = artifact_files(
         plain,
-        name=MODEL_NAME,
+        around,
+        features=features,
         version=version,
-        horizon_s=horizon_s,
+        horizon_s=course.horizon_s,
+        alarms_per_entity_day=found.alarms_per_entity_day,
         metrics=facts,
-        card=write_card(version, facts),
+        card=write_card(version, features, facts),
     )
-    _write(out / version, files)
+    folder = out / kind.value / version
+    _write(folder, files)
     return TrainReport(
+        kind=kind,
         version=version,
-        folder=out / version,
-        held_out=held_out,
+        folder=folder,
+        held_out=found.held_out,
         rows=int((split.train & dataset.usable).sum()),
-        positive_rows=int((split.train & dataset.needed).sum()),
-        simulated=simulated,
+        positive_rows=int((split.train & dataset.needed & dataset.usable).sum()),
+        simulated=all(cache.facts.origin == "simulated" for cache in caches),
         seconds=time.monotonic() - began,
     )
 
@@ -135,7 +181,7 @@ def promote(models: Path, version: str) -> None:
     """Make a version the one in use by default.
 
     Args:
-        models: Folder of the model's versions.
+        models: Folder of one kind's versions.
         version: Which.
 
     Raises:
@@ -147,105 +193,105 @@ def promote(models: Path, version: str) -> None:
     (models / PROMOTED).write_text(f"{version}\n", encoding="utf-8")
 
 
-def deal_nodes(dataset: Dataset, seed: int) -> Split:
-    """Deal whole nodes out to training, calibration and measuring."""
-    nodes = np.unique(dataset.node)
-    order = np.random.default_rng(seed).permutation(nodes.size)
-    bounds = np.round(np.cumsum(_PARTS) * nodes.size).astype(int)
-    parts = np.split(nodes[order], bounds)
-    masks = [np.isin(dataset.node, part) for part in parts]
-    return Split(*masks)
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    held_out: Measures
+    alarms_per_entity_day: float | None
+    said: dict[str, Any]
 
 
-def fit(dataset: Dataset, split: Split, trees: int) -> CalibratedClassifierCV:
-    """The classifier, monotone in every feature, and its sigmoid from other nodes."""
-    classifier = HistGradientBoostingClassifier(
-        max_iter=trees,
-        learning_rate=0.08,
-        max_leaf_nodes=10,
-        min_samples_leaf=60,
-        l2_regularization=1.0,
-        early_stopping=False,
-        monotonic_cst=[feature.monotone for feature in _FEATURES.features],
-        random_state=0,
-    )
-    rows = split.train & dataset.usable
-    classifier.fit(dataset.matrix[rows], dataset.needed[rows])
-    rows = split.calibrate & dataset.usable
-    calibrated = CalibratedClassifierCV(FrozenEstimator(classifier), method="sigmoid")
-    calibrated.fit(dataset.matrix[rows], dataset.needed[rows])
-    return calibrated
+def _figures(
+    dataset: Dataset,
+    rows: NDArray[np.bool_],
+    chance: NDArray[np.float64],
+    around: Surroundings,
+) -> _Figures:
+    """Figures of what will run: what the first stage holds back is never flagged."""
+    passed = around.first_stage.suspects(dataset.matrix)
+    by_trees = chance >= around.operating_point
+    flags = by_trees & passed
+    strange = passed & (around.novelty.distances(dataset.matrix) >= 1.0)
+    ordinary = rows & dataset.usable & ~labelled(dataset)
+    later = rows & (dataset.share >= TIME_CUT)
+    found = _found(dataset, rows, flags)
+    said = {
+        "held_out_nodes_after_the_cut": asdict(measure(dataset, later, chance, flags)),
+        "first_stage": {
+            "limits": int(around.first_stage.columns.size),
+            "healthy_rows_passed": float(passed[ordinary].mean()) if ordinary.any() else 0.0,
+            "incidents_found_by_all_trees": _found(dataset, rows, by_trees),
+            "incidents_lost": _found(dataset, rows, by_trees) - found,
+        },
+        "novelty": {
+            "incidents_found_by_it_alone": _found(dataset, rows, flags | strange) - found,
+            "false_episodes": episodes(dataset, ordinary & strange & ~flags),
+            "healthy_days": days(dataset, ordinary),
+        },
+    }
+    watched = days(dataset, rows)
+    rate = episodes(dataset, rows & flags) / watched if watched > 0 else None
+    return _Figures(measure(dataset, rows, chance, flags), rate, said)
 
 
-def _scores(
-    plain: PlainModel, version: str, horizon_s: float, matrix: NDArray[np.float32]
-) -> NDArray[np.float64]:
-    """Scores by the predictor that serves: what is measured is what will run."""
-    files = artifact_files(
-        plain, name=MODEL_NAME, version=version, horizon_s=horizon_s, metrics={}, card=""
-    )
-    return probability(log_odds(decode_model(files), matrix))
+def _found(dataset: Dataset, rows: NDArray[np.bool_], flags: NDArray[np.bool_]) -> int:
+    return sum(lead is not None for _, lead in leads_of(dataset, rows, flags))
 
 
-def _check_split(recording: Path, dataset: Dataset, split: Split) -> None:
-    if not dataset.labels:
+def _check(caches: Sequence[FeatureCache], dataset: Dataset, split: Split) -> None:
+    kind, names = dataset.kind.value, ", ".join(cache.facts.name for cache in caches)
+    if not dataset.cases:
         raise TrainingError(
-            f"{recording / 'labels.csv'}: no gpu row with action_needed yes;"
-            " without known faults there is nothing to learn"
+            f"{names}: labels.csv has no {kind} row with action_needed yes; without known faults"
+            f" there is nothing to learn of entities of kind {kind}"
         )
     nodes = np.unique(dataset.node).size
     if nodes < _FEWEST_NODES:
         raise TrainingError(
-            f"{recording}: {nodes} nodes, at least {_FEWEST_NODES} are needed to train, calibrate"
-            " and measure on different ones"
+            f"{names}: {nodes} nodes, at least {_FEWEST_NODES} are needed to train, calibrate and"
+            " measure on different ones"
         )
     for name, rows in (("train", split.train), ("calibrate", split.calibrate)):
-        positive = int((rows & dataset.needed).sum())
+        positive = int((rows & dataset.needed & dataset.usable).sum())
         if positive < _FEWEST_POSITIVE_ROWS:
             raise TrainingError(
-                f"{recording}: only {positive} rows of the nodes that {name} need action, at least"
-                f" {_FEWEST_POSITIVE_ROWS} are wanted: record longer or more nodes, or try another"
-                " seed"
+                f"{names}: only {positive} {kind} rows of the nodes that {name} need action, at"
+                f" least {_FEWEST_POSITIVE_ROWS} are wanted: record longer or more nodes, or try"
+                " another seed"
             )
 
 
-def _version(plain: PlainModel) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(plain.arrays):
-        digest.update(name.encode() + plain.arrays[name].tobytes())
-    digest.update(repr((plain.baseline, plain.slope, plain.offset)).encode())
-    return f"{MODEL_NAME}-{digest.hexdigest()[:10]}"
-
-
 def _facts(
-    opened: Recording,
+    caches: Sequence[FeatureCache],
     dataset: Dataset,
     split: Split,
-    held_out: Measures,
-    seed: int,
-    horizon_s: float,
-) -> Mapping[str, object]:
+    course: Course,
+    plain: PlainModel,
+    around: Surroundings,
+) -> dict[str, Any]:
     return {
-        "simulated": opened.origin == "simulated",
-        "feature_schema": _FEATURES.schema_hash,
-        "horizon_s": horizon_s,
-        "threshold": THRESHOLD,
-        "seed": seed,
-        "sample_every_s": dataset.interval_s,
+        "kind": dataset.kind.value,
+        "simulated": all(cache.facts.origin == "simulated" for cache in caches),
+        "feature_schema": FEATURE_SETS[dataset.kind].schema_hash,
+        "horizon_s": course.horizon_s,
+        "operating_point": around.operating_point,
+        "seed": course.seed,
+        "sample_every_s": dataset.step_s,
+        "trees": int(plain.arrays["roots"].size),
         "trained_on": {
-            "nodes": len(opened.nodes),
-            "gpus": len(dataset.gpus),
-            "hours": round((opened.end - opened.start + opened.interval_s) / 3600.0, 3),
-            "interval_s": opened.interval_s,
-            "recording_seed": opened.seed,
-            **({"common_causes": True} if opened.common_causes else {}),
-            "incidents": len(dataset.labels),
+            "recordings": [asdict(cache.facts) for cache in caches],
+            "entities": len(dataset.refs),
+            "incidents": len(dataset.cases),
+            "mechanisms": _mechanisms(dataset),
             "train_rows": int((split.train & dataset.usable).sum()),
-            "train_positive_rows": int((split.train & dataset.needed).sum()),
+            "train_positive_rows": int((split.train & dataset.usable & dataset.needed).sum()),
             "calibration_rows": int((split.calibrate & dataset.usable).sum()),
         },
-        "held_out_nodes": asdict(held_out),
     }
+
+
+def _mechanisms(dataset: Dataset) -> dict[str, int]:
+    names = [case.mechanism or case.fault_class.value for case in dataset.cases]
+    return {name: names.count(name) for name in sorted(set(names))}
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

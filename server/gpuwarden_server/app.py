@@ -65,7 +65,7 @@ from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.inventory.endpoints import InventoryParts, inventory_router
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.streams import make_streams, stream_handlers
-from gpuwarden_server.learning.models import load_model
+from gpuwarden_server.learning.models import load_models
 from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.notifications.endpoints import notifications_router
 from gpuwarden_server.notifications.feature import Notifications, make_notifications
@@ -342,7 +342,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     stream_meters = StreamMeters(registry)
     hub = FeedHub(stream_meters)
     streams = make_streams(base.store.state, stream_meters, base.stopping)
-    scorer = Scorer(load_model(settings.model_folder), registry)
+    scorer = Scorer(load_models(settings.model_folder), registry)
     judging = Judging(
         JudgingParts(
             state=base.store.state,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from gpuwarden_server.config import Settings, load_settings, unknown_variables, variable
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.decisions.policy import load_policy
-from gpuwarden_server.learning.models import load_model
+from gpuwarden_server.learning.models import load_models
 from gpuwarden_server.notifications.settings import NotifySettings, load_networks, load_notify
 from gpuwarden_server.serving import bind_socket
 from gpuwarden_server.store.versions import describe_store
@@ -76,10 +76,10 @@ def _policy(settings: Settings) -> str:
 
 
 def _model(settings: Settings) -> str:
-    loaded = load_model(settings.model_folder)
-    if loaded.model is None:
+    loaded = load_models(settings.model_folder)
+    if loaded.trouble:
         raise _Less(f"rules judge alone: {loaded.trouble}")
-    return f"version {loaded.model.version}"
+    return f"version {loaded.version}"
 
 
 def _notifications(settings: Settings) -> str:

@@ -136,7 +136,7 @@ class Settings(BaseSettings):
         "keeps of the time before it. 0 keeps nothing.",
     )
     model_folder: Path | None = Field(
-        default=None, description="Folder of the scoring model; none: the shipped, promoted one."
+        default=None, description="Folder of the scoring models; none: the shipped, promoted ones."
     )
     notify_file: Path | None = Field(
         default=None,

@@ -151,6 +151,10 @@ class Risk:
         model_version: Artifact that scored it.
         schema_hash: Feature schema of that artifact.
         scored_at: Epoch seconds.
+        operating_point: Probability from which that artifact says suspect.
+        novelty: How far the entity lies outside all that the artifact learnt from: from 1 on
+            nothing that it learnt fits.
+        strange: Features that lie furthest outside, the furthest first; () below 1.
     """
 
     entity: EntityRef
@@ -160,3 +164,6 @@ class Risk:
     model_version: str
     schema_hash: str
     scored_at: float
+    operating_point: float = 0.5
+    novelty: float = 0.0
+    strange: tuple[str, ...] = ()

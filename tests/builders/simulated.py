@@ -15,11 +15,12 @@ from gpuwarden_models.simulator.story import ScriptedFault
 from gpuwarden_models.simulator.topology import build_topology
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.features import FEATURE_SETS, FeatureScene
-from gpuwarden_verdict.fusion import FusionModel, decode_model
+from gpuwarden_verdict.fusion import FusionModel, FusionModels, decode_model
 from gpuwarden_verdict.windows import FleetReading
 from gpuwarden_wire.metrics import EntityKind
 
-SHIPPED = Path(__file__).resolve().parents[2] / "models" / "artifacts" / "gpu"
+ARTIFACTS = Path(__file__).resolve().parents[2] / "models" / "artifacts"
+SHIPPED = ARTIFACTS / "gpu"
 GPU_FEATURES = FEATURE_SETS[EntityKind.GPU]
 
 
@@ -28,16 +29,24 @@ def scene_of(state: FleetReading) -> FeatureScene:
     return FeatureScene(state, FleetContext())
 
 
-def shipped_files() -> dict[str, bytes]:
-    """Files of the promoted model."""
-    version = (SHIPPED / "PROMOTED").read_text(encoding="utf-8").strip()
-    return {path.name: path.read_bytes() for path in (SHIPPED / version).iterdir()}
+def shipped_files(kind: EntityKind = EntityKind.GPU) -> dict[str, bytes]:
+    """Files of the promoted model of a kind."""
+    home = ARTIFACTS / kind.value
+    version = (home / "PROMOTED").read_text(encoding="utf-8").strip()
+    return {path.name: path.read_bytes() for path in (home / version).iterdir()}
 
 
 @cache
-def shipped_model() -> FusionModel:
-    """The promoted model, decoded."""
-    return decode_model(shipped_files())
+def shipped_model(kind: EntityKind = EntityKind.GPU) -> FusionModel:
+    """The promoted model of a kind, decoded."""
+    return decode_model(shipped_files(kind), kind)
+
+
+@cache
+def shipped_models() -> FusionModels:
+    """All promoted models."""
+    kinds = (kind for kind in FEATURE_SETS if (ARTIFACTS / kind.value / "PROMOTED").is_file())
+    return {kind: shipped_model(kind) for kind in kinds}
 
 
 def record(
@@ -63,4 +72,4 @@ def record_teachable(folder: Path) -> Simulation:
         name: replace(rate, per_entity_day=10 * rate.per_entity_day) for name, rate in DENSE.items()
     }
     story = random_story(topology, 6.0, 3, rates)
-    return record(folder, Setting(20, 4, seed=3, interval_s=60.0), 360, story)
+    return record(folder, Setting(20, 4, seed=3, interval_s=120.0), 180, story)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def flagged(history: PublicHistory) -> Sequence[Flag]:
-    return backtest(history, history.name, parse_policy(""), None).flags
+    return backtest(history, history.name, parse_policy(""), {}).flags
 
 
 def test_the_fleet_snapshot_shows_the_absent_gpu_and_the_hosts_that_hang_and_nothing_else() -> None:

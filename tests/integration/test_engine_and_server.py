@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuwarden_server.learning.models import load_model
+from gpuwarden_server.learning.models import load_models
 from gpuwarden_verdict.engine import FleetEngine
 from gpuwarden_verdict.engine.domain import StateMove
 from gpuwarden_verdict.entities import EntityRef
@@ -161,7 +161,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     assert settings.policy_file is not None
     policy = parse_policy(settings.policy_file.read_text())
     with running_server(settings, clock) as server:
-        made = Pair(server, clock, FleetEngine(policy, model=load_model(None).model))
+        made = Pair(server, clock, FleetEngine(policy, models=load_models(None).models))
         for name in "abc":
             made.nodes[name] = Feeder(server, server.mint("agent", name), name)
             gpus = [make_gpu(number, name) for number in range(4)]

@@ -23,7 +23,7 @@ from tests.builders.recordings import (
     assert_same_frames,
     prometheus_with,
 )
-from tests.builders.simulated import record, shipped_model
+from tests.builders.simulated import record, shipped_models
 
 pytestmark = pytest.mark.serial
 ALL_KINDS = tuple(KEY_COLUMNS)
@@ -78,7 +78,7 @@ def test_a_backtest_flags_the_same_three_times(folder: Path, prometheus: str) ->
     tables = read_tables(folder / Form.PARQUET)
 
     def flags(history: History) -> tuple[Flag, ...]:
-        return tuple(backtest(history, "played", parse_policy(""), shipped_model()).flags)
+        return tuple(backtest(history, "played", parse_policy(""), shipped_models()).flags)
 
     first = flags(wide)
     assert {flag.fault_class for flag in first if flag.first_excluded_at} == {FaultClass.BUS}

@@ -45,9 +45,18 @@ class _Rows:
 class Player:
     """Feeds one engine, frame by frame."""
 
-    def __init__(self, engine: FleetEngine, history: History) -> None:
-        """Tell the engine where the nodes of a history stand."""
+    def __init__(
+        self, engine: FleetEngine, history: History, sweep_every_s: float = SWEEP_S
+    ) -> None:
+        """Tell the engine where the nodes of a history stand.
+
+        Args:
+            engine: Who judges.
+            history: What is going to be played.
+            sweep_every_s: Sweeps come no closer than this.
+        """
         self._engine = engine
+        self._sweep_every_s = sweep_every_s
         self._interval_s = history.interval_s
         self._rows: dict[EntityKind, _Rows] = {}
         self._seq: dict[str, int] = {}
@@ -71,7 +80,7 @@ class Player:
             self._tell_end(self._ends.popleft())
         tables = [read for table in frame.tables if (read := self._read(frame, table)) is not None]
         self._engine.read(tables, _heard(frame), frame.at, self._interval_s)
-        if frame.at - self._swept_at >= SWEEP_S:
+        if frame.at - self._swept_at >= self._sweep_every_s:
             self._swept_at = frame.at
             self._engine.sweep(frame.at)
 

@@ -53,7 +53,7 @@ class Report:
 
     Attributes:
         played: What was played.
-        model_version: Of the learnt score, "" for rules alone.
+        model_version: Of the learnt scores, "" for rules alone.
         policy_version: Of the rules.
         flags: Earliest first.
         blind: Planes without any reading.

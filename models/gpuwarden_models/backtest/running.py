@@ -15,7 +15,7 @@ from gpuwarden_models.backtest.report import Played, Report
 from gpuwarden_models.backtest.scores import Watched, score
 from gpuwarden_models.frames import Frame
 from gpuwarden_verdict.engine import FleetEngine
-from gpuwarden_verdict.fusion import FusionModel
+from gpuwarden_verdict.fusion import FusionModels
 from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument
 from gpuwarden_wire.metrics import EntityKind
 
@@ -52,7 +52,7 @@ def backtest(
     history: History,
     source: str,
     policy: PolicyDocument,
-    model: FusionModel | None,
+    models: FusionModels,
     progress: Progress = silent,
     *,
     keep_caps: bool = False,
@@ -63,7 +63,7 @@ def backtest(
         history: What the fleet showed.
         source: Where it came from, for the report.
         policy: The rules; their mode is taken as act.
-        model: The learnt score, None for rules alone.
+        models: The learnt scores; without any, rules judge alone.
         progress: Told how far it is.
         keep_caps: Let caps hold exclusions back, though nobody repairs what a backtest excludes.
 
@@ -72,8 +72,8 @@ def backtest(
     """
     began = time.process_time()
     flags, census = FlagBook(), _Census()
-    acting = _acting(policy, keep_caps=keep_caps)
-    engine = FleetEngine(acting, model=model, gate_open=True, watch=flags.watch)
+    rules = acting(policy, keep_caps=keep_caps)
+    engine = FleetEngine(rules, models=models, gate_open=True, watch=flags.watch)
     player = Player(engine, history)
     length = max(history.end - history.start, history.interval_s)
     for frame in history.frames():
@@ -95,15 +95,15 @@ def backtest(
             events=census.events,
             cpu_s=time.process_time() - began,
         ),
-        model_version=model.version if model is not None else "",
-        policy_version=acting.version,
+        model_version=", ".join(model.version for model in models.values()),
+        policy_version=rules.version,
         flags=found,
         blind=tuple(blind_planes(history)),
         scores=score(found, history.labels, watched) if history.labels else None,
     )
 
 
-def _acting(policy: PolicyDocument, *, keep_caps: bool) -> PolicyDocument:
+def acting(policy: PolicyDocument, *, keep_caps: bool) -> PolicyDocument:
     """The policy with all its pools in act mode, under the version that the user knows it by."""
     pools = tuple(
         replace(pool, mode=Mode.ACT, cap=pool.cap if keep_caps else _NO_CAP)

@@ -54,10 +54,10 @@ def backtest(
         Path | None, typer.Option(help="Policy file; its mode is taken as act.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Folder of a model; else the one that ships.")
+        Path | None, typer.Option(help="Folder of models, or of one; else those that ship.")
     ] = None,
     rules_alone: Annotated[
-        bool, typer.Option("--rules-alone", help="Without the learnt score.")
+        bool, typer.Option("--rules-alone", help="Without the learnt scores.")
     ] = False,
     keep_caps: Annotated[
         bool,
@@ -75,8 +75,8 @@ def backtest(
     errors = (OSError, load("gpuwarden_models.recording", "RecordingError", "train"))
     try:
         history, source = _history(recording, beside)
-        score = None if rules_alone else _model(model)
-        report = _play(history, source, _rules(policy), score, keep_caps)
+        scores = {} if rules_alone else _models(model)
+        report = _play(history, source, _rules(policy), scores, keep_caps)
         _write(report, json_file, html_file)
     except errors as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
@@ -157,18 +157,18 @@ def _rules(path: Path | None) -> Any:
         raise CommandError(ExitCode.USAGE, f"{path}: {error}") from error
 
 
-def _model(folder: Path | None) -> Any:
-    loaded = load("gpuwarden_server.learning.models", "load_model", "train")(folder)
-    if loaded.model is None:
+def _models(folder: Path | None) -> Any:
+    loaded = load("gpuwarden_server.learning.models", "load_models", "train")(folder)
+    if not loaded.models or loaded.trouble:
         raise CommandError(
             ExitCode.USAGE,
             f"no model: {loaded.trouble}",
             "name a model's folder with --model, or judge with --rules-alone",
         )
-    return loaded.model
+    return loaded.models
 
 
-def _play(history: Any, source: str, rules: Any, score: Any, keep_caps: bool) -> Any:
+def _play(history: Any, source: str, rules: Any, scores: Any, keep_caps: bool) -> Any:
     run = load("gpuwarden_models.backtest.running", "backtest", "train")
     with _progress() as bar:
         task = bar.add_task(f"{len(history.nodes)} nodes", total=1.0)
@@ -176,7 +176,7 @@ def _play(history: Any, source: str, rules: Any, score: Any, keep_caps: bool) ->
         def show(share: float) -> None:
             bar.update(task, completed=share)
 
-        return run(history, source, rules, score, show, keep_caps=keep_caps)
+        return run(history, source, rules, scores, show, keep_caps=keep_caps)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from gpuwarden_server.incidents.schemas import IncidentView, incident_view
 from gpuwarden_server.judging.repository import read_state_moves
 from gpuwarden_verdict.engine.snapshot import risk_form
 from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.features import FEATURE_SETS
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind
@@ -131,17 +132,17 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
 
 
 def _risk(sources: ReadSources, ref: EntityRef) -> Risk | None:
-    """What the last sweep said of a suspect; of any other GPU a score made now, and not kept."""
+    """What the last sweep said of a suspect; of any other a score made now, and not kept."""
     judged = sources.board.risk(ref)
-    if judged is not None or ref.kind is not EntityKind.GPU:
+    if judged is not None or ref.kind not in FEATURE_SETS:
         return judged
     return sources.scorer.score_one(sources.scene(), ref, sources.clock.now())
 
 
 def _why_no_risk(sources: ReadSources, ref: EntityRef) -> str:
-    if ref.kind is not EntityKind.GPU:
-        return "only GPUs are scored"
-    return sources.scorer.trouble or "no reading of this GPU has come in yet"
+    if ref.kind not in FEATURE_SETS:
+        return f"only entities of kind {', '.join(FEATURE_SETS)} are scored"
+    return sources.scorer.trouble or "no model of its kind, or no reading of it has come in yet"
 
 
 def _plain(verdict: EntityVerdict) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Asks the model in every sweep; without a model there are no risks, and rules judge alone."""
+"""Asks the models in every sweep; where there is none there are no risks, and rules judge alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from gpuwarden_server.learning.models import LoadedModel
+from gpuwarden_server.learning.models import LoadedModels
 from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FeatureScene
@@ -19,33 +19,36 @@ _log = structlog.get_logger(__name__)
 
 
 class Scorer:
-    """The learnt score; the judge's thread asks for suspects, anybody for one GPU or the gate."""
+    """The learnt scores; the judge's thread asks for suspects, anybody for one or the gate."""
 
-    def __init__(self, loaded: LoadedModel, registry: CollectorRegistry) -> None:
-        """Take a model, or none, and say which on the log and in the metrics."""
+    def __init__(self, loaded: LoadedModels, registry: CollectorRegistry) -> None:
+        """Take models, or none, and say which on the log and in the metrics."""
         self._loaded = loaded
         # No trial on the user's own fleet is recorded yet, so the gate is closed and says so.
-        self._risks = ModelRisks(loaded.model)
+        self._risks = ModelRisks(loaded.models)
         gauge = Gauge(
             "gpuwarden_model_loaded",
-            "1 while a learnt model scores, 0 while rules judge alone.",
-            ["version"],
+            "1 while a learnt model scores entities of a kind, 0 while rules judge alone.",
+            ["kind", "version"],
             registry=registry,
         )
-        gauge.labels(version=self.version).set(1 if loaded.model is not None else 0)
-        if loaded.model is None:
-            _log.warning("model_not_loaded", reason=loaded.trouble, effect="rules judge alone")
-        else:
-            _log.info("model_loaded", version=loaded.model.version)
+        for kind, model in loaded.models.items():
+            gauge.labels(kind=kind.value, version=model.version).set(1)
+            _log.info("model_loaded", kind=kind.value, version=model.version)
+        for kind, trouble in loaded.troubles.items():
+            gauge.labels(kind=kind.value, version="").set(0)
+            _log.warning(
+                "model_not_loaded", kind=kind.value, reason=trouble, effect="rules judge alone"
+            )
 
     @property
     def version(self) -> str:
-        """Version of the model, "" for none."""
-        return self._loaded.model.version if self._loaded.model is not None else ""
+        """Versions of the models, "" for none."""
+        return self._loaded.version
 
     @property
     def trouble(self) -> str:
-        """Why no model is loaded and what to do, "" where one is."""
+        """Why a model is not loaded and what to do, "" where all that there are were."""
         return self._loaded.trouble
 
     def score(
@@ -55,27 +58,25 @@ class Scorer:
         signals: Sequence[Signal],
         now: float,
     ) -> list[Risk]:
-        """Risks of the GPUs worth one; none without a model.
+        """Risks of the entities worth one; none of a kind without a model.
 
         Args:
             scene: The windows, and what is known of the fleet besides.
-            watched: GPUs that get a risk however low it is.
+            watched: Entities that get a risk however low it is.
             signals: What the sweep's detectors said.
             now: Epoch seconds.
         """
         return self._risks.score(scene, watched, signals, now)
 
     def score_one(self, scene: FeatureScene, ref: EntityRef, now: float) -> Risk | None:
-        """Risk of one GPU by its readings alone; None without a model or any reading of it.
+        """Risk of one entity by its readings alone; None without a model or any reading of it.
 
         Args:
             scene: The windows, and what is known of the fleet besides.
-            ref: The GPU.
+            ref: The entity.
             now: Epoch seconds.
         """
-        if self._loaded.model is None:
-            return None
-        return next(iter(fuse_risks(self._loaded.model, scene, [ref], (), now)), None)
+        return next(iter(fuse_risks(self._loaded.models, scene, [ref], (), now)), None)
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing."""

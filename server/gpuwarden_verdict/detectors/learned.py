@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpuwarden_verdict.entities import RecommendedAction, Rung, Severity
+from gpuwarden_verdict.entities import FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import (
     Contribution,
@@ -16,19 +16,23 @@ from gpuwarden_verdict.signals import (
     Signal,
 )
 
-VERSION = 1
-SUSPECT_PROBABILITY = 0.5
-"""More likely than not to need action within the model's horizon."""
-CLEAR_PROBABILITY = 0.3
-"""Below this it speaks for recovery; between the two nothing is said."""
+VERSION = 2
+CLEAR_SHARE = 0.6
+"""Below this share of the operating point the score speaks for recovery; between the two nothing
+is said."""
+CLEAR_NOVELTY = 0.8
+"""Below this share of its limit nothing is strange any more."""
 _TTL_S = 3600.0
 _NAMED_TERMS = 3
+_UNKNOWN_SCORE = 0.3
 
 
 def detect_risk(risk: Risk, now: float, *, may_exclude: bool) -> Signal | None:
-    """The learnt score as a signal, None below SUSPECT_PROBABILITY.
+    """The learnt score as a signal.
 
-    The rule floor is taken out first: rules speak for themselves and must not be counted twice.
+    None below the model's operating point, unless nothing that the model learnt fits: that is an
+    unknown fault, and suspect at most. The rule floor is taken out first: rules speak for
+    themselves and must not be counted twice.
 
     Args:
         risk: Fusion's statement.
@@ -36,8 +40,14 @@ def detect_risk(risk: Risk, now: float, *, may_exclude: bool) -> Signal | None:
         may_exclude: Policy lets the score act alone and the gate is open; else SUSPECT at most.
     """
     probability = learned_probability(risk)
-    if not probability >= SUSPECT_PROBABILITY:  # NaN is no opinion
+    if math.isnan(probability):  # no opinion
         return None
+    if probability >= risk.operating_point:
+        return _likely(risk, probability, now, may_exclude=may_exclude)
+    return _unknown(risk, now) if risk.novelty >= 1.0 else None
+
+
+def _likely(risk: Risk, probability: float, now: float, *, may_exclude: bool) -> Signal:
     terms = _leading_terms(risk)
     planes = [term.plane for term in terms if term.plane is not None]
     return Signal(
@@ -54,16 +64,41 @@ def detect_risk(risk: Risk, now: float, *, may_exclude: bool) -> Signal | None:
         persistence=Persistence.LEVEL,
         action=RecommendedAction.INVESTIGATE,
         numbers={"probability": probability},
-        thresholds={"probability": SUSPECT_PROBABILITY},
+        thresholds={"probability": risk.operating_point},
         max_rung=Rung.EXCLUDE if may_exclude else Rung.SUSPECT,
         source="score",
     )
 
 
+def _unknown(risk: Risk, now: float) -> Signal:
+    terms = {term.name: term for term in risk.contributions}
+    strange = [terms[name] for name in risk.strange if name in terms]
+    planes = [term.plane for term in strange if term.plane is not None]
+    said = ", ".join(f"{term.name} = {term.value:.3g}" for term in strange)
+    return Signal(
+        entity=risk.entity,
+        fault_class=FaultClass.UNKNOWN,
+        score=_UNKNOWN_SCORE,
+        severity=Severity.WARNING,
+        plane=planes[0] if planes else Plane.PEERS,
+        sentence=f"unknown fault: unlike anything the score learnt from: {said}",
+        detector=LEARNED_DETECTOR,
+        detector_version=VERSION,
+        observed_at=now,
+        expires_at=now + _TTL_S,
+        persistence=Persistence.LEVEL,
+        action=RecommendedAction.INVESTIGATE,
+        numbers={"novelty": risk.novelty},
+        thresholds={"novelty": 1.0},
+        max_rung=Rung.SUSPECT,
+        source="score",
+    )
+
+
 def detect_risk_clear(risk: Risk, now: float) -> Recovery | None:
-    """Recovery once the learnt score is below CLEAR_PROBABILITY; None else."""
+    """Recovery once the learnt score is well below what it says suspect from; None else."""
     probability = learned_probability(risk)
-    if not probability < CLEAR_PROBABILITY:
+    if not probability < CLEAR_SHARE * risk.operating_point or risk.novelty >= CLEAR_NOVELTY:
         return None
     return Recovery(
         entity=risk.entity,

@@ -26,12 +26,12 @@ from gpuwarden_verdict.engine.placing import FleetPlacing
 from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.engine.reasoner import Reasoner
 from gpuwarden_verdict.engine.relocation import Departure, Relocation
-from gpuwarden_verdict.engine.risks import ModelRisks
+from gpuwarden_verdict.engine.risks import NO_MODELS, ModelRisks
 from gpuwarden_verdict.engine.sweep import RiskSource, Sweeper
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.exclusions import Exclusion, exclusion_set, would_exclude
 from gpuwarden_verdict.features import FeatureScene
-from gpuwarden_verdict.fusion import FusionModel
+from gpuwarden_verdict.fusion import FusionModels
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove
 from gpuwarden_verdict.incidents.moves import acknowledge
 from gpuwarden_verdict.ledger import PartLedger
@@ -106,10 +106,11 @@ class FleetEngine:
         self,
         policy: PolicyDocument,
         *,
-        model: FusionModel | None = None,
+        models: FusionModels = NO_MODELS,
         gate_open: bool = False,
         new_id: Callable[[str], str] | None = None,
         memory: SweepMemory | None = None,
+        ledger: PartLedger | None = None,
         patience: Patience = PATIENCE,
         future_tolerance_s: float = FUTURE_TOLERANCE_S,
         watch: Watch = unwatched,
@@ -118,10 +119,11 @@ class FleetEngine:
 
         Args:
             policy: The rules.
-            model: The learnt score, None for rules alone.
+            models: The learnt scores; without any, rules judge alone.
             gate_open: Let the score exclude whatever its gate says: what would it have done?
             new_id: Makes an id that is new, from its prefix; None for numbers in order.
             memory: What sweep detectors remember from before.
+            ledger: What is on record of parts from before.
             patience: How long silence of a node means nothing yet.
             future_tolerance_s: How far an agent's clock may run ahead.
             watch: Looks on while entities are judged.
@@ -143,10 +145,10 @@ class FleetEngine:
         self._follow()
         self._pools = PoolBook(self._placing, self._book, self._facts.census)
         self._desk = EventDesk(self._book, self._facts, self.windows, _Untold())
-        self._chronicle = Chronicle(self.directory)
+        self._chronicle = Chronicle(self.directory, ledger)
         self._facts.follow_job_ends(self._chronicle.note_job_end)
         self._reasoner = self._make_reasoner(
-            ModelRisks(model, gate_open=gate_open), new_id or ids_in_order(), watch
+            ModelRisks(models, gate_open=gate_open), new_id or ids_in_order(), watch
         )
 
     def _follow(self) -> None:

@@ -1,37 +1,41 @@
-"""The learnt score beside the rules."""
+"""The learnt scores beside the rules."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FeatureScene
-from gpuwarden_verdict.fusion import FusionModel, Gate, TrialRun, fuse_suspects, score_gate
+from gpuwarden_verdict.fusion import FusionModels, Gate, TrialRun, fuse_suspects, score_gate
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
+from gpuwarden_wire.metrics import EntityKind
 
 OPEN = Gate(missing=())
+NO_MODELS: FusionModels = MappingProxyType({})
+NO_TRIALS: Mapping[EntityKind, TrialRun] = MappingProxyType({})
 
 
 class ModelRisks:
-    """Scores suspects by one model; without a model there are no risks, and rules judge alone."""
+    """Scores suspects by a model a kind; where a kind has none, rules judge it alone."""
 
     def __init__(
         self,
-        model: FusionModel | None,
-        trial: TrialRun | None = None,
+        models: FusionModels = NO_MODELS,
+        trials: Mapping[EntityKind, TrialRun] = NO_TRIALS,
         *,
         gate_open: bool = False,
     ) -> None:
-        """Take a model.
+        """Take models.
 
         Args:
-            model: None for none.
-            trial: Of the model on this fleet, None for none.
-            gate_open: Let the score exclude whatever the gate says: what would it have done?
+            models: By the kind that they score.
+            trials: Of each on this fleet; none of what was not tried.
+            gate_open: Let the scores exclude whatever the gate says: what would they have done?
         """
-        self._model = model
-        self._trial = trial
+        self._models = models
+        self._trials = trials
         self._gate_open = gate_open
 
     def score(
@@ -41,11 +45,12 @@ class ModelRisks:
         signals: Sequence[Signal],
         now: float,
     ) -> list[Risk]:
-        """Risks of the GPUs worth one; see `RiskSource`."""
-        if self._model is None:
-            return []
-        return fuse_suspects(self._model, scene, watched, signals, now)
+        """Risks of the entities worth one; see `RiskSource`."""
+        return fuse_suspects(self._models, scene, watched, signals, now) if self._models else []
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
-        """Whether the score may exclude by itself, and what is missing."""
-        return OPEN if self._gate_open else score_gate(self._model, risk, pool, self._trial)
+        """Whether the score may exclude by itself, and what is missing; for GPUs without a risk."""
+        if self._gate_open:
+            return OPEN
+        kind = EntityKind.GPU if risk is None else risk.entity.kind
+        return score_gate(self._models.get(kind), risk, pool, self._trials.get(kind))

@@ -1,11 +1,18 @@
 """The learnt score: decode a model, score, explain, join with rules, and say when it may act."""
 
-from gpuwarden_verdict.fusion.artifact import FusionModel, ModelError, decode_model
+from gpuwarden_verdict.fusion.artifact import (
+    FusionModel,
+    FusionModels,
+    ModelError,
+    decode_model,
+    with_calibration,
+)
 from gpuwarden_verdict.fusion.fuse import fuse_risks, fuse_suspects
 from gpuwarden_verdict.fusion.gate import Gate, TrialRun, score_gate
 
 __all__ = [
     "FusionModel",
+    "FusionModels",
     "Gate",
     "ModelError",
     "TrialRun",
@@ -13,4 +20,5 @@ __all__ = [
     "fuse_risks",
     "fuse_suspects",
     "score_gate",
+    "with_calibration",
 ]

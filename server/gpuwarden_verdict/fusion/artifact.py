@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -14,14 +15,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpuwarden_verdict.features import FEATURE_SETS
+from gpuwarden_verdict.features import FEATURE_SETS, FeatureSet
 from gpuwarden_verdict.fusion.explain import PathTable, path_table
+from gpuwarden_verdict.fusion.first_stage import EVERYONE, FirstStage
+from gpuwarden_verdict.fusion.novelty import Novelty
 from gpuwarden_verdict.fusion.trees import Trees, trees_from_arrays
 from gpuwarden_wire.metrics import EntityKind
 
 _S = TypeVar("_S", bound=msgspec.Struct)
-
-_FEATURES = FEATURE_SETS[EntityKind.GPU]
 
 MANIFEST = "MANIFEST.json"
 ARTIFACT_FORMAT = "gpuwarden-fusion"
@@ -33,13 +34,14 @@ class ModelError(Exception):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """MANIFEST.json: SHA-256 of every other file, hex."""
+    """MANIFEST.json: SHA-256 of every other file, hex; `kind` is whom it scores."""
 
     format: str
     format_version: int
     model: str
     version: str
     files: dict[str, str]
+    kind: str = "gpu"
 
 
 class FeatureEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +59,41 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     offset: float
 
 
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """First stage: a row whose feature is above this is a suspect."""
+
+    feature: str
+    above: float
+
+
+class NoveltySheet(msgspec.Struct, frozen=True, kw_only=True):
+    """The cloud of healthy training rows: center and spread of each feature, and the limit."""
+
+    center: tuple[float, ...]
+    spread: tuple[float, ...]
+    limit: float
+
+
 class FeatureSheet(msgspec.Struct, frozen=True, kw_only=True):
-    """features.json: what the model's columns are and how its score is calibrated."""
+    """features.json: what the model's columns are, and all of it that is no tree.
+
+    `quantiles` are deciles 10 % to 90 % of each feature over healthy training rows (none of a
+    feature that was always missing), `missing` the share of rows that lacked it;
+    `alarms_per_entity_day` was measured at the operating point on nodes that did not train.
+    """
 
     schema_hash: str
     features: tuple[FeatureEntry, ...]
     horizon_s: float
     calibration: Calibration
     baseline: float
+    kind: str = "gpu"
+    operating_point: float = 0.5
+    first_stage: tuple[Limit, ...] = ()
+    novelty: NoveltySheet | None = None
+    quantiles: tuple[tuple[float, ...], ...] = ()
+    missing: tuple[float, ...] = ()
+    alarms_per_entity_day: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,24 +101,41 @@ class FusionModel:
     """A checked model.
 
     Attributes:
-        name: "gpu".
+        kind: Whom it scores.
         version: Names the artifact.
-        schema_hash: Feature schema.
+        features: Its columns.
         horizon_s: The probability speaks of needing action within this time.
         trees: Trees; their sum is added to `baseline` to give the raw score.
         baseline: Raw score before any tree.
         slope: Calibration: log-odds = slope x raw + offset.
         offset: See `slope`.
+        operating_point: Probability from which the score says suspect.
+        first_stage: Who the trees must see.
+        novelty: What it learnt from; None where the artifact does not say.
+        quantiles: Deciles of each feature over healthy training rows; () where it does not say.
+        missing_share: Share of training rows that lacked each feature; () likewise.
+        alarms_per_entity_day: At the operating point, on nodes that did not train; None likewise.
     """
 
-    name: str
+    kind: EntityKind
     version: str
-    schema_hash: str
+    features: FeatureSet
     horizon_s: float
     trees: Trees
     baseline: float
     slope: float
     offset: float
+    operating_point: float = 0.5
+    first_stage: FirstStage = EVERYONE
+    novelty: Novelty | None = None
+    quantiles: tuple[tuple[float, ...], ...] = ()
+    missing_share: tuple[float, ...] = ()
+    alarms_per_entity_day: float | None = None
+
+    @property
+    def schema_hash(self) -> str:
+        """Feature schema."""
+        return self.features.schema_hash
 
     @cached_property
     def paths(self) -> PathTable:
@@ -97,14 +143,34 @@ class FusionModel:
         return path_table(self.trees)
 
 
-def decode_model(files: Mapping[str, bytes]) -> FusionModel:
+FusionModels = Mapping[EntityKind, FusionModel]
+"""The models in use, by whom they score; none of a kind that rules alone judge."""
+
+
+def with_calibration(
+    model: FusionModel, slope: float, offset: float, operating_point: float
+) -> FusionModel:
+    """The same trees under another calibration and operating point.
+
+    Args:
+        model: The model.
+        slope: See `FusionModel`, > 0.
+        offset: See `FusionModel`.
+        operating_point: Between 0 and 1.
+    """
+    return replace(model, slope=slope, offset=offset, operating_point=operating_point)
+
+
+def decode_model(files: Mapping[str, bytes], kind: EntityKind | None = None) -> FusionModel:
     """The model in the files of one artifact folder.
 
     Args:
         files: Content by file name; MANIFEST.json names what there must be.
+        kind: Whom it must score; None for whomever it says.
 
     Raises:
-        ModelError: A file is missing, altered, of another format, or of another feature schema.
+        ModelError: A file is missing, altered, of another format, of another kind, or of another
+            feature schema.
     """
     if MANIFEST not in files:
         raise ModelError(f"the model has no {MANIFEST}: retrain it, or pick another version")
@@ -117,20 +183,24 @@ def decode_model(files: Mapping[str, bytes]) -> FusionModel:
         )
     _check_hashes(manifest, files)
     sheet = _decode(files["features.json"], FeatureSheet, "features.json")
-    _check_schema(manifest, sheet)
-    if not sheet.calibration.slope > 0:
-        raise ModelError(
-            f"model {manifest.version}: its calibration turns the score around; retrain it"
-        )
+    features = _features(manifest, sheet, kind)
+    _check_schema(manifest, sheet, features)
+    _check_numbers(manifest, sheet)
     return FusionModel(
-        name=manifest.model,
+        kind=features.kind,
         version=manifest.version,
-        schema_hash=sheet.schema_hash,
+        features=features,
         horizon_s=sheet.horizon_s,
-        trees=_trees(files["model.npz"], manifest.version),
+        trees=_trees(files["model.npz"], manifest.version, len(features)),
         baseline=sheet.baseline,
         slope=sheet.calibration.slope,
         offset=sheet.calibration.offset,
+        operating_point=sheet.operating_point,
+        first_stage=_first_stage(manifest, sheet, features),
+        novelty=_novelty(manifest, sheet, features),
+        quantiles=sheet.quantiles,
+        missing_share=sheet.missing,
+        alarms_per_entity_day=sheet.alarms_per_entity_day,
     )
 
 
@@ -149,28 +219,87 @@ def _check_hashes(manifest: Manifest, files: Mapping[str, bytes]) -> None:
             )
 
 
-def _check_schema(manifest: Manifest, sheet: FeatureSheet) -> None:
-    expected = tuple((f.name, f.plane.value, f.monotone) for f in _FEATURES.features)
+def _features(manifest: Manifest, sheet: FeatureSheet, kind: EntityKind | None) -> FeatureSet:
+    """The columns of the kind that it scores."""
+    kinds = {one.value: features for one, features in FEATURE_SETS.items()}
+    if manifest.kind != sheet.kind or sheet.kind not in kinds:
+        raise ModelError(
+            f"model {manifest.version} scores {sheet.kind!r} by features.json and"
+            f" {manifest.kind!r} by {MANIFEST}, and there are models of {', '.join(kinds)}:"
+            " retrain it, or pick another version"
+        )
+    if kind is not None and sheet.kind != kind.value:
+        raise ModelError(
+            f"model {manifest.version} scores entities of kind {sheet.kind}, and one of kind"
+            f" {kind.value} is wanted here: move it into the folder of {sheet.kind} models, or pick"
+            " another version"
+        )
+    return kinds[sheet.kind]
+
+
+def _check_schema(manifest: Manifest, sheet: FeatureSheet, features: FeatureSet) -> None:
+    expected = tuple((f.name, f.plane.value, f.monotone) for f in features.features)
     given = tuple((f.name, f.plane, f.monotone) for f in sheet.features)
-    if sheet.schema_hash == _FEATURES.schema_hash and given == expected:
+    if sheet.schema_hash == features.schema_hash and given == expected:
         return
-    names = {f.name for f in sheet.features} ^ set(_FEATURES.names)
+    names = {f.name for f in sheet.features} ^ set(features.names)
     differing = f" (differ in {', '.join(sorted(names))})" if names else ""
     raise ModelError(
         f"model {manifest.version} was trained on feature schema {sheet.schema_hash}, this"
-        f" gpuwarden computes {_FEATURES.schema_hash}{differing}: retrain it with"
-        " `gpuwarden train`, or pick another version"
+        f" gpuwarden computes {features.schema_hash}{differing}: retrain it with `gpuwarden train`,"
+        " or pick another version"
     )
 
 
-def _trees(content: bytes, version: str) -> Trees:
+def _check_numbers(manifest: Manifest, sheet: FeatureSheet) -> None:
+    if not sheet.calibration.slope > 0:
+        raise ModelError(
+            f"model {manifest.version}: its calibration turns the score around; retrain it"
+        )
+    if not 0.0 < sheet.operating_point < 1.0:
+        raise ModelError(
+            f"model {manifest.version}: its operating point is {sheet.operating_point}, no"
+            " probability between 0 and 1; retrain it"
+        )
+
+
+def _first_stage(manifest: Manifest, sheet: FeatureSheet, features: FeatureSet) -> FirstStage:
+    places = {features.names[place]: place for place in features.cheap}
+    unknown = [one.feature for one in sheet.first_stage if one.feature not in places]
+    if unknown:
+        raise ModelError(
+            f"model {manifest.version}: its first stage asks for {', '.join(unknown)}, which is"
+            " none of the features that cost little; retrain it"
+        )
+    return FirstStage(
+        np.array([places[one.feature] for one in sheet.first_stage], np.int64),
+        np.array([one.above for one in sheet.first_stage]),
+    )
+
+
+def _novelty(manifest: Manifest, sheet: FeatureSheet, features: FeatureSet) -> Novelty | None:
+    if sheet.novelty is None:
+        return None
+    center, spread = np.array(sheet.novelty.center), np.array(sheet.novelty.spread)
+    wanted = (len(features),)
+    if center.shape != wanted or spread.shape != wanted or not (spread > 0).all():
+        raise ModelError(
+            f"model {manifest.version}: what it says of novelty does not fit its"
+            f" {len(features)} features; retrain it"
+        )
+    sign = np.array([feature.monotone for feature in features.features], np.float64)
+    return Novelty(center, spread, sign, sheet.novelty.limit)
+
+
+def _trees(content: bytes, version: str, features: int) -> Trees:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays: dict[str, npt.NDArray[np.generic]] = {name: archive[name] for name in archive}
-        return trees_from_arrays(arrays, len(_FEATURES))
-    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        return trees_from_arrays(arrays, features)
+    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ModelError(
-            f"model {version}: model.npz cannot be read ({error}); retrain, or pick another version"
+            f"model {version}: model.npz cannot be read ({error}); copy the whole folder again,"
+            " retrain, or pick another version"
         ) from error
 
 

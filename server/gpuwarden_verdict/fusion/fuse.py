@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_verdict.entities import EntityRef, FaultClass
-from gpuwarden_verdict.features import (
-    FEATURE_SETS,
-    FeatureScene,
-    FeatureTable,
-    feature_table,
-)
-from gpuwarden_verdict.fusion.artifact import FusionModel
+from gpuwarden_verdict.features import FeatureScene, FeatureTable, cheap_table, feature_table
+from gpuwarden_verdict.fusion.artifact import FusionModel, FusionModels
 from gpuwarden_verdict.fusion.explain import contributions
-from gpuwarden_verdict.fusion.predict import logit, probability, rows_from
+from gpuwarden_verdict.fusion.predict import log_odds, logit, probability
 from gpuwarden_verdict.signals import Contribution, Plane, Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
 
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 
 INTERCEPT, RULE_FLOOR, VETO = "intercept", "rule_floor", "veto"
 
@@ -39,81 +36,138 @@ STORM_S = 60.0
 LOOK_PROBABILITY = 0.1
 """From here an entity without any signal is worth a risk of its own."""
 
-_FEATURES = FEATURE_SETS[EntityKind.GPU].features
 _HIGHEST_FLOOR = 0.99
 _NAMED_PROBABILITY = 0.1
+_NAMED_STRANGE = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Suspects:
+    """Those of a kind that the trees scored.
+
+    Attributes:
+        table: Their features, K rows.
+        odds: Log-odds of each, shape (K,).
+        novelty: How far each lies outside all that was learnt from, shape (K,).
+    """
+
+    table: FeatureTable
+    odds: F64
+    novelty: F64
 
 
 def fuse_risks(
-    model: FusionModel,
+    models: FusionModels,
     scene: FeatureScene,
     refs: Collection[EntityRef],
     signals: Sequence[Signal],
     now: float,
 ) -> list[Risk]:
-    """Risks of the GPUs named.
+    """Risks of the entities named.
 
     Args:
-        model: The model.
-        scene: The fleet; what a GPU's peers do is one of its features.
-        refs: Who; one that is no GPU, or of which nothing was ever read, gets no risk.
+        models: The models, by kind.
+        scene: The fleet.
+        refs: Who; one of a kind without model, or of which nothing was ever read, gets no risk.
         signals: Live signals of the fleet.
         now: Epoch seconds.
 
     Returns:
-        One risk a GPU, its contributions summing to the log-odds of its probability.
+        One risk an entity, its contributions summing to the log-odds of its probability.
     """
-    fleet = feature_table(EntityKind.GPU, scene, now)
-    wanted = {ref.key for ref in refs if ref.kind is EntityKind.GPU}
-    chosen = [place for place, ref in enumerate(fleet.refs) if ref.key in wanted]
-    return _fuse(model, fleet, chosen, signals, now)
+    risks: list[Risk] = []
+    for kind, model in models.items():
+        wanted = {ref.key for ref in refs if ref.kind is kind}
+        if not wanted:
+            continue
+        everyone = cheap_table(kind, scene, now).refs
+        rows = np.flatnonzero([ref.key in wanted for ref in everyone])
+        found = _scored(model, scene, rows, now)
+        risks += _fuse(model, found, np.arange(rows.size), signals, now)
+    return risks
 
 
 def fuse_suspects(
-    model: FusionModel,
+    models: FusionModels,
     scene: FeatureScene,
     watched: Collection[EntityRef],
     signals: Sequence[Signal],
     now: float,
 ) -> list[Risk]:
-    """Risks of the GPUs worth one: scored at LOOK_PROBABILITY or more, with a signal, or watched.
+    """Risks of the entities worth one.
+
+    That is: scored at LOOK_PROBABILITY or more, unlike anything learnt from, with a signal, or
+    watched.
 
     Args:
-        model: The model.
-        scene: The fleet; what a GPU's peers do is one of its features.
-        watched: GPUs that get a risk however low it is: those that had one a moment ago.
+        models: The models, by kind.
+        scene: The fleet.
+        watched: Entities that get a risk however low it is: those that had one a moment ago.
         signals: Live signals of the fleet.
         now: Epoch seconds.
     """
-    fleet = feature_table(EntityKind.GPU, scene, now)
-    wanted = {ref.key for ref in watched} | {signal.entity.key for signal in signals}
-    high = rows_from(model, fleet.matrix, logit(LOOK_PROBABILITY))
-    chosen = [p for p, ref in enumerate(fleet.refs) if high[p] or ref.key in wanted]
-    return _fuse(model, fleet, chosen, signals, now)
+    named = {*watched, *(signal.entity for signal in signals)}
+    risks: list[Risk] = []
+    for kind, model in models.items():
+        wanted = {ref.key for ref in named if ref.kind is kind}
+        found = score_suspects(model, scene, wanted, now)
+        asked = np.array([ref.key in wanted for ref in found.table.refs], np.bool_)
+        look = logit(min(LOOK_PROBABILITY, model.operating_point))
+        worth = asked | (found.odds >= look) | (found.novelty >= 1.0)
+        risks += _fuse(model, found, np.flatnonzero(worth), signals, now)
+    return risks
+
+
+def score_suspects(
+    model: FusionModel, scene: FeatureScene, wanted: Collection[str], now: float
+) -> Suspects:
+    """Score those of a model's kind that its first stage lets through.
+
+    Args:
+        model: The model.
+        scene: The fleet.
+        wanted: Keys of entities that are scored whatever the first stage says.
+        now: Epoch seconds.
+    """
+    cheap = cheap_table(model.kind, scene, now)
+    passed = model.first_stage.among(model.features.cheap).suspects(cheap.matrix)
+    if wanted:
+        passed |= np.array([ref.key in wanted for ref in cheap.refs], np.bool_)
+    return _scored(model, scene, np.flatnonzero(passed), now)
+
+
+def _scored(model: FusionModel, scene: FeatureScene, rows: I64, now: float) -> Suspects:
+    table = feature_table(model.kind, scene, now, rows)
+    novelty = np.zeros(rows.size)
+    if model.novelty is not None:
+        novelty = model.novelty.distances(table.matrix)
+    return Suspects(table, log_odds(model, table.matrix), novelty)
 
 
 def _fuse(
     model: FusionModel,
-    fleet: FeatureTable,
-    chosen: Sequence[int],
+    found: Suspects,
+    chosen: I64,
     signals: Sequence[Signal],
     now: float,
 ) -> list[Risk]:
-    places = np.array(chosen, dtype=np.int64)
-    shares, intercept = contributions(model, fleet.matrix[places])
-    live: dict[str, list[Signal]] = defaultdict(list)
+    matrix = found.table.matrix[chosen]
+    shares, intercept = contributions(model, matrix)
+    live: dict[EntityRef, list[Signal]] = defaultdict(list)
     for signal in signals:
         if signal.expires_at > now and signal.detector != LEARNED_DETECTOR:
-            live[signal.entity.key].append(signal)
-    storms = _storms(live)
+            live[signal.entity].append(signal)
+    storms = _storms(live) if model.kind is EntityKind.GPU else frozenset[EntityRef]()
     risks = []
-    for number, place in enumerate(chosen):
-        ref = fleet.refs[place]
-        own = live.get(ref.key, [])
-        lines = _lines(intercept, shares[number], fleet.matrix[place])
-        lines += _veto(lines, in_storm=ref.key in storms)
+    for number, place in enumerate(chosen.tolist()):
+        ref = found.table.refs[place]
+        own = live.get(ref, [])
+        lines = _lines(model, intercept, shares[number], matrix[number])
+        lines += _veto(lines, in_storm=ref in storms)
         lines += _rule_floor(lines, own)
-        risks.append(_risk(model, ref, lines, own, now))
+        novelty = float(found.novelty[place])
+        strange = _strange(model, matrix[number]) if novelty >= 1.0 else ()
+        risks.append(_risk(model, ref, lines, own, now, novelty, strange))
     return risks
 
 
@@ -123,48 +177,66 @@ def _risk(
     lines: list[Contribution],
     signals: Sequence[Signal],
     now: float,
+    novelty: float,
+    strange: tuple[str, ...],
 ) -> Risk:
     chance = float(probability(np.asarray(_total(lines))))
+    fits = chance >= model.operating_point or novelty < 1.0
     return Risk(
         entity=ref,
         probability=chance,
-        fault_class=_fault_class(chance, lines, signals),
+        fault_class=_fault_class(model, chance, lines, signals, fits=fits),
         contributions=tuple(lines),
         model_version=model.version,
         schema_hash=model.schema_hash,
         scored_at=now,
+        operating_point=model.operating_point,
+        novelty=novelty,
+        strange=strange,
     )
 
 
-def _lines(intercept: float, shares: F64, values: npt.NDArray[np.float32]) -> list[Contribution]:
+def _lines(
+    model: FusionModel, intercept: float, shares: F64, values: npt.NDArray[np.float32]
+) -> list[Contribution]:
     return [
         Contribution(INTERCEPT, None, float("nan"), intercept),
         *(
             Contribution(feature.name, feature.plane, float(value), float(share))
-            for feature, value, share in zip(_FEATURES, values, shares, strict=True)
+            for feature, value, share in zip(model.features.features, values, shares, strict=True)
         ),
     ]
+
+
+def _strange(model: FusionModel, values: npt.NDArray[np.float32]) -> tuple[str, ...]:
+    """Features that lie furthest outside, the furthest first."""
+    if model.novelty is None:
+        return ()
+    away = model.novelty.parts(values[None, :])[0]
+    furthest = [place for place in np.argsort(-away).tolist() if away[place] > 1.0]
+    return tuple(model.features.names[place] for place in furthest[:_NAMED_STRANGE])
 
 
 def _total(lines: Sequence[Contribution]) -> float:
     return sum(line.log_odds for line in lines)
 
 
-def _storms(live: dict[str, list[Signal]]) -> frozenset[str]:
+def _storms(live: Mapping[EntityRef, Sequence[Signal]]) -> frozenset[EntityRef]:
     """GPUs in a storm of program failures: at least STORM_GPUS of the node fail within STORM_S.
 
     A GPU with any signal that a program cannot cause is in no storm.
     """
-    failures: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for key, signals in live.items():
-        gpu_only = all(signal.entity.kind is EntityKind.GPU for signal in signals)
-        if gpu_only and all(signal.application_possible for signal in signals):
+    failures: dict[str, list[tuple[float, EntityRef]]] = defaultdict(list)
+    for ref, signals in live.items():
+        if ref.kind is not EntityKind.GPU:
+            continue
+        if all(signal.application_possible for signal in signals):
             for signal in signals:
-                failures[signal.entity.node_id].append((signal.observed_at, key))
+                failures[ref.node_id].append((signal.observed_at, ref))
     return frozenset(
-        key
+        ref
         for times in failures.values()
-        for at, key in times
+        for at, ref in times
         if len({other for when, other in times if abs(when - at) <= STORM_S}) >= STORM_GPUS
     )
 
@@ -188,15 +260,23 @@ def _rule_floor(lines: Sequence[Contribution], signals: Sequence[Signal]) -> lis
 
 
 def _fault_class(
-    chance: float, lines: Sequence[Contribution], signals: Sequence[Signal]
+    model: FusionModel,
+    chance: float,
+    lines: Sequence[Contribution],
+    signals: Sequence[Signal],
+    *,
+    fits: bool,
 ) -> FaultClass:
-    """Class of the strongest cause among the signals, else of the features that speak loudest."""
+    """Class of the strongest cause among the signals, else of the features that speak loudest.
+
+    Unknown where nothing speaks, or where what speaks is unlike anything learnt from.
+    """
     causes = [s for s in signals if not s.echo and s.fault_class is not FaultClass.UNKNOWN]
     if causes:
         return max(causes, key=lambda s: (s.acts_alone, s.score)).fault_class
-    if chance < _NAMED_PROBABILITY:
+    if chance < _NAMED_PROBABILITY or not fits:
         return FaultClass.UNKNOWN
-    classes = {feature.name: feature.fault_class for feature in _FEATURES}
+    classes = {feature.name: feature.fault_class for feature in model.features.features}
     raised: dict[FaultClass, float] = defaultdict(float)
     for line in lines:
         if line.name in classes and line.log_odds > 0:

@@ -14,7 +14,7 @@ from gpuwarden_verdict.fusion import fuse_risks, fuse_suspects
 from gpuwarden_verdict.fusion.predict import logit
 from gpuwarden_verdict.signals import Persistence, Plane, Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.simulated import scene_of, shipped_model
+from tests.builders.simulated import scene_of, shipped_model, shipped_models
 
 
 class Fleet:
@@ -51,7 +51,7 @@ class Fleet:
     def risk(self, number: int, *signals: Signal) -> Risk:
         wanted = [self.gpu(number)]
         (risk,) = fuse_risks(
-            shipped_model(), scene_of(self.replay.state), wanted, signals, self.now
+            shipped_models(), scene_of(self.replay.state), wanted, signals, self.now
         )
         return risk
 
@@ -151,7 +151,7 @@ def test_only_suspects_watched_and_signalled_gpus_get_a_risk() -> None:
     fleet = Fleet()
     fleet = Fleet(ScriptedFault(FaultName.GPU_OFF_BUS, fleet.gpu(5).key, at_s=20.0))
     state, signal = fleet.replay.state, fleet.signal(9)
-    risks = fuse_suspects(shipped_model(), scene_of(state), [fleet.gpu(1)], [signal], fleet.now)
+    risks = fuse_suspects(shipped_models(), scene_of(state), [fleet.gpu(1)], [signal], fleet.now)
     assert {risk.entity for risk in risks} == {fleet.gpu(1), fleet.gpu(5), fleet.gpu(9)}
     for risk in risks:
         check_sum(risk)
@@ -164,5 +164,5 @@ def test_what_was_never_read_or_is_no_gpu_gets_no_risk() -> None:
     node = EntityRef(EntityKind.NODE, "gpu-0001", "gpu-0001")
     wanted = [stranger, node]
     scene = scene_of(fleet.replay.state)
-    assert fuse_risks(shipped_model(), scene, wanted, [], fleet.now) == []
-    assert fuse_risks(shipped_model(), scene_of(Replay().state), wanted, [], fleet.now) == []
+    assert fuse_risks(shipped_models(), scene, wanted, [], fleet.now) == []
+    assert fuse_risks(shipped_models(), scene_of(Replay().state), wanted, [], fleet.now) == []

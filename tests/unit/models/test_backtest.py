@@ -14,14 +14,15 @@ from gpuwarden_models.recording_tables import JobRow
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
 from gpuwarden_verdict.engine import FleetEngine
+from gpuwarden_verdict.engine.risks import NO_MODELS
 from gpuwarden_verdict.entities import FaultClass, Rung
-from gpuwarden_verdict.fusion import FusionModel
+from gpuwarden_verdict.fusion import FusionModels
 from gpuwarden_verdict.policy.parse import parse_policy
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import schema_for
 from tests.builders.histories import Decoded, simulated
 from tests.builders.public_series import PublicHistory, Series
-from tests.builders.simulated import shipped_model
+from tests.builders.simulated import shipped_models
 
 START = 1_800_000_000.0
 NODES = ("n1", "n2")
@@ -35,9 +36,9 @@ def temperatures(numbers: np.ndarray[tuple[int, int, int], np.dtype[np.float64]]
 
 
 def flags_of(
-    history: PublicHistory | Decoded, model: FusionModel | None = None, policy: str = ""
+    history: PublicHistory | Decoded, models: FusionModels = NO_MODELS, policy: str = ""
 ) -> tuple[Flag, ...]:
-    return backtest(history, "made up", parse_policy(policy), model).flags
+    return backtest(history, "made up", parse_policy(policy), models).flags
 
 
 def test_jobs_that_keep_ending_badly_on_a_node_are_evidence_about_it() -> None:
@@ -80,7 +81,7 @@ def test_what_the_score_would_have_done_stands_beside_what_its_gate_lets_it_do()
     fault = ScriptedFault(FaultName.SLOW_OVERHEATING, gpu, 1200.0, ramp_s=1800.0)
     played = simulated(setting, [fault], 80)
     bold = "[defaults]\nexclude_confidence = 0.5"
-    (flag,) = (f for f in flags_of(played, shipped_model(), bold) if f.name.entity == gpu)
+    (flag,) = (f for f in flags_of(played, shipped_models(), bold) if f.name.entity == gpu)
     assert "learnt risk" in " ".join(flag.reasons)
     assert (flag.rung, flag.rung_gated) == (Rung.EXCLUDE, Rung.SUSPECT)
     assert flag.first_excluded_at is not None and flag.risk > 0.5
@@ -94,8 +95,10 @@ def test_caps_hold_nothing_back_unless_they_are_to() -> None:
         ScriptedFault(FaultName.GPU_OFF_BUS, gpus[place], 120.0 + 60.0 * place) for place in (0, 2)
     ]
     played, one = simulated(setting, lost, 12), "[defaults]\ncap = { max_nodes = 1 }"
-    assert {f.rung for f in flags_of(played, None, one) if f.name.entity in gpus} == {Rung.EXCLUDE}
-    kept = backtest(played, "made up", parse_policy(one), None, keep_caps=True).flags
+    assert {f.rung for f in flags_of(played, NO_MODELS, one) if f.name.entity in gpus} == {
+        Rung.EXCLUDE
+    }
+    kept = backtest(played, "made up", parse_policy(one), NO_MODELS, keep_caps=True).flags
     second = next(f for f in kept if f.name.entity == gpus[2])
     assert (second.rung, second.held_back) == (Rung.SUSPECT, "cap_nodes")
 
@@ -105,7 +108,7 @@ def test_pools_of_their_own_act_too() -> None:
     gpu = Simulation(setting).topology.gpus[0].gpu_uuid
     played = simulated(setting, [ScriptedFault(FaultName.GPU_OFF_BUS, gpu, 120.0)], 8)
     policy = '[[pools]]\nname = "mine"\nnodes = ["gpu-*"]\nmode = "observe"'
-    assert Rung.EXCLUDE in {f.rung for f in flags_of(played, None, policy)}
+    assert Rung.EXCLUDE in {f.rung for f in flags_of(played, NO_MODELS, policy)}
 
 
 def test_a_leaf_switch_that_reboots_is_flagged_and_no_node_behind_it_excluded() -> None:

@@ -12,13 +12,13 @@ from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors import detect_sweep
-from gpuwarden_verdict.detectors.learned import SUSPECT_PROBABILITY, detect_risk
+from gpuwarden_verdict.detectors.learned import detect_risk
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.features import feature_table
 from gpuwarden_verdict.fusion import fuse_suspects
 from gpuwarden_verdict.fusion.predict import log_odds, probability
 from gpuwarden_wire.metrics import EntityKind
-from tests.builders.simulated import scene_of, shipped_model
+from tests.builders.simulated import scene_of, shipped_model, shipped_models
 
 TRAINING_SEED = 11
 SEEDS = (102, 104, 107)
@@ -73,7 +73,7 @@ def test_the_score_names_the_overheating_gpu_long_before_any_rule_and_no_other(s
     named_at, ruled_at, highest_other = None, np.inf, 0.0
     for _ in range(120):
         scores = watched.step()
-        if named_at is None and scores[sick] >= SUSPECT_PROBABILITY:
+        if named_at is None and scores[sick] >= shipped_model().operating_point:
             named_at = watched.simulation.now
         highest_other = max(highest_other, float(np.delete(scores, sick).max()))
         ruled = watched.rule_signals()
@@ -84,7 +84,7 @@ def test_the_score_names_the_overheating_gpu_long_before_any_rule_and_no_other(s
     assert highest_other < 0.3
     assert ruled_at - named_at >= 30.0, (ruled_at - onset, named_at - onset)
     scene = scene_of(watched.replay.state)
-    risks = fuse_suspects(shipped_model(), scene, [], [], watched.simulation.now)
+    risks = fuse_suspects(shipped_models(), scene, [], [], watched.simulation.now)
     (risk,) = risks
     assert risk.entity.key == gpu and risk.fault_class is FaultClass.THERMAL
     signal = detect_risk(risk, watched.simulation.now, may_exclude=False)
@@ -98,7 +98,7 @@ def test_a_hot_aisle_raises_nobody(seed: int, rack: str) -> None:
     watched.simulation.inject(
         ScriptedFault(FaultName.HOT_AISLE, rack, at_s=60.0, ramp_s=300.0, severity=1.2)
     )
-    assert max(float(watched.step().max()) for _ in range(240)) < SUSPECT_PROBABILITY
+    assert max(float(watched.step().max()) for _ in range(240)) < shipped_model().operating_point
 
 
 def test_a_power_cap_and_a_burst_raise_nobody() -> None:
@@ -108,7 +108,7 @@ def test_a_power_cap_and_a_burst_raise_nobody() -> None:
     watched.simulation.inject(
         ScriptedFault(FaultName.MISSING_SCRAPES, "gpu-0002", 200.0, duration_s=300.0)
     )
-    assert max(float(watched.step().max()) for _ in range(120)) < SUSPECT_PROBABILITY
+    assert max(float(watched.step().max()) for _ in range(120)) < shipped_model().operating_point
 
 
 def test_a_failed_remap_is_suspect_and_forgotten_after_repair() -> None:
@@ -119,7 +119,7 @@ def test_a_failed_remap_is_suspect_and_forgotten_after_repair() -> None:
     )
     for _ in range(60):
         scores = watched.step()
-    assert scores[40] > SUSPECT_PROBABILITY
+    assert scores[40] > shipped_model().operating_point
     watched.simulation.repair(uuids[40])
     for _ in range(3):
         scores = watched.step()

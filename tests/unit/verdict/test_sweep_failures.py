@@ -82,7 +82,7 @@ class House:
         self.facts = FleetFacts(directory, self, self, Patience(60.0, 3600.0))
         self.book = Book(Kept(incidents=slow_ports(self.fleet.now)))
         pools = PoolBook(placing, self.book, self.facts.census)
-        risks = ModelRisks(None) if score is None else score
+        risks = ModelRisks() if score is None else score
         self.sweeper = Sweeper(
             *(self, self.facts, self.book, pools, risks, self.fleet.memory), Chronicle(directory)
         )
@@ -165,6 +165,6 @@ def test_common_causes_that_cannot_be_looked_for_leave_the_former_ones() -> None
 
 
 def test_a_score_that_cannot_be_made_leaves_the_rules() -> None:
-    house = House(score=NoScore(None))
+    house = House(score=NoScore())
     assert house.look() == ["row_remap_failure"]
     assert house.told() == [("sweep", "learned_score")]

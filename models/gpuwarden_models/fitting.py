@@ -1,0 +1,96 @@
+"""Boosted trees and their calibration, from arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.frozen import FrozenEstimator
+
+from gpuwarden_models.datasets import Dataset
+from gpuwarden_models.export import PlainModel, plain_model
+from gpuwarden_verdict.features import FeatureSet
+from gpuwarden_verdict.fusion.predict import probability
+from gpuwarden_verdict.fusion.trees import trees_from_arrays
+
+TREES = 120
+
+TIME_CUT = 0.8
+"""Rows of the last fifth of a recording train nothing: who learns from them knows the future."""
+
+_PARTS = (0.6, 0.2)  # share of nodes that train, that calibrate; the rest measures
+_ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Rows by the part their node was dealt to, shape (N,) each."""
+
+    train: NDArray[np.bool_]
+    calibrate: NDArray[np.bool_]
+    held_out: NDArray[np.bool_]
+
+
+def deal_nodes(dataset: Dataset, seed: int) -> Split:
+    """Deal whole nodes out to training, calibration and measuring; only early rows train."""
+    nodes = np.unique(dataset.node)
+    order = np.random.default_rng(seed).permutation(nodes.size)
+    bounds = np.round(np.cumsum(_PARTS) * nodes.size).astype(int)
+    parts = [np.isin(dataset.node, part) for part in np.split(nodes[order], bounds)]
+    return Split(parts[0] & (dataset.share < TIME_CUT), parts[1], parts[2])
+
+
+def fit(
+    matrix: NDArray[np.float32],
+    needed: NDArray[np.bool_],
+    features: FeatureSet,
+    train: NDArray[np.bool_],
+    calibrate: NDArray[np.bool_],
+    trees: int = TREES,
+) -> CalibratedClassifierCV:
+    """The classifier, monotone in every feature, and its sigmoid from other rows.
+
+    Args:
+        matrix: Features, shape (N, F).
+        needed: Truth, shape (N,).
+        features: The columns.
+        train: Rows that train, shape (N,).
+        calibrate: Rows that calibrate, shape (N,).
+        trees: Boosting rounds.
+    """
+    classifier = HistGradientBoostingClassifier(
+        max_iter=trees,
+        learning_rate=0.08,
+        max_leaf_nodes=10,
+        min_samples_leaf=60,
+        l2_regularization=1.0,
+        early_stopping=False,
+        monotonic_cst=[feature.monotone for feature in features.features],
+        random_state=0,
+    )
+    classifier.fit(matrix[train], needed[train])
+    calibrated = CalibratedClassifierCV(FrozenEstimator(classifier), method="sigmoid")
+    calibrated.fit(matrix[calibrate], needed[calibrate])
+    return calibrated
+
+
+def fit_plain(
+    dataset: Dataset, features: FeatureSet, split: Split, trees: int = TREES
+) -> PlainModel:
+    """The fitted model as arrays, from the rows of a split that teach."""
+    rows = split.train & dataset.usable, split.calibrate & dataset.usable
+    return plain_model(fit(dataset.matrix, dataset.needed, features, *rows, trees))
+
+
+def scores(model: PlainModel, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Probability of each row by the predictor that serves, shape (N,)."""
+    trees = trees_from_arrays(model.arrays, matrix.shape[1])
+    parts = [
+        trees.sum_of_leaves(matrix[first : first + _ROWS_AT_ONCE])
+        for first in range(0, matrix.shape[0], _ROWS_AT_ONCE)
+    ]
+    raw = np.concatenate(parts) if parts else np.empty(0)
+    return probability(model.slope * (model.baseline + raw) + model.offset)
