@@ -80,8 +80,7 @@ def fuse_risks(
         wanted = {ref.key for ref in refs if ref.kind is kind}
         if not wanted:
             continue
-        everyone = cheap_table(kind, scene, now).refs
-        rows = np.flatnonzero([ref.key in wanted for ref in everyone])
+        rows = _places_of(scene, kind, wanted)
         found = _scored(model, scene, rows, now)
         risks += _fuse(model, found, np.arange(rows.size), signals, now)
     return risks
@@ -131,9 +130,17 @@ def score_suspects(
     """
     cheap = cheap_table(model.kind, scene, now)
     passed = model.first_stage.among(model.features.cheap).suspects(cheap.matrix)
-    if wanted:
-        passed |= np.array([ref.key in wanted for ref in cheap.refs], np.bool_)
+    passed[_places_of(scene, model.kind, wanted)] = True
     return _scored(model, scene, np.flatnonzero(passed), now)
+
+
+def _places_of(scene: FeatureScene, kind: EntityKind, keys: Collection[str]) -> I64:
+    """Places of entities among those of a kind that ever reported, in order, int64."""
+    rows = scene.state.rows_of(kind, sorted(keys))
+    seen = ~np.isnan(scene.state.view(kind).last_seen_at())
+    known = np.sort(rows[rows >= 0])
+    places: I64 = np.cumsum(seen)[known[seen[known]]] - 1
+    return places
 
 
 def _scored(model: FusionModel, scene: FeatureScene, rows: I64, now: float) -> Suspects:
