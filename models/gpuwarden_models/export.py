@@ -98,29 +98,10 @@ def artifact_files(
         metrics: For metrics.json.
         card: For card.md.
     """
-    kind, stage = features.kind.value, around.first_stage
-    limits = zip(stage.columns.tolist(), stage.limits.tolist(), strict=True)
+    kind = features.kind.value
     sheet = {
-        "schema_hash": features.schema_hash,
-        "features": [
-            {"name": f.name, "plane": f.plane.value, "monotone": f.monotone}
-            for f in features.features
-        ],
+        **_sheet(model, around, features),
         "horizon_s": horizon_s,
-        "calibration": {"slope": model.slope, "offset": model.offset},
-        "baseline": model.baseline,
-        "kind": kind,
-        "operating_point": around.operating_point,
-        "first_stage": [
-            {"feature": features.names[column], "above": limit} for column, limit in limits
-        ],
-        "novelty": {
-            "center": around.novelty.center.tolist(),
-            "spread": around.novelty.spread.tolist(),
-            "limit": around.novelty.limit,
-        },
-        "quantiles": around.quantiles,
-        "missing": around.missing,
         "alarms_per_entity_day": alarms_per_entity_day,
     }
     files = {
@@ -138,6 +119,32 @@ def artifact_files(
         "files": {path: hashlib.sha256(content).hexdigest() for path, content in files.items()},
     }
     return {**files, MANIFEST: _json(manifest)}
+
+
+def _sheet(model: PlainModel, around: Surroundings, features: FeatureSet) -> dict[str, object]:
+    stage, novelty = around.first_stage, around.novelty
+    limits = zip(stage.columns.tolist(), stage.limits.tolist(), strict=True)
+    return {
+        "schema_hash": features.schema_hash,
+        "features": [
+            {"name": f.name, "plane": f.plane.value, "monotone": f.monotone}
+            for f in features.features
+        ],
+        "calibration": {"slope": model.slope, "offset": model.offset},
+        "baseline": model.baseline,
+        "kind": features.kind.value,
+        "operating_point": around.operating_point,
+        "first_stage": [
+            {"feature": features.names[column], "above": limit} for column, limit in limits
+        ],
+        "novelty": {
+            "center": novelty.center.tolist(),
+            "spread": novelty.spread.tolist(),
+            "limit": novelty.limit,
+        },
+        "quantiles": around.quantiles,
+        "missing": around.missing,
+    }
 
 
 def version_of(model: PlainModel, around: Surroundings, features: FeatureSet) -> str:
