@@ -16,6 +16,7 @@ from gpuwarden_cli.commands import (
     decisions,
     enrolment,
     entities,
+    evaluate,
     exclusions,
     incidents,
     inject,
@@ -75,7 +76,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, enrolment):
         part.register(app)
-    for part in (inject, inventory, jobs, backup, learning, backtest, kernel_log, config):
+    for part in (inject, inventory, jobs, backup, learning, backtest, evaluate, kernel_log, config):
         part.register(app)
     for part in (notify, silences, thresholds):
         part.register(app)

@@ -1,0 +1,1 @@
+"""How good verdicts are: protocol, baselines, budgets and the report of `gpuwarden evaluate`."""
