@@ -11,6 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is. What is slow is found by benchmarks.
+settings.register_profile("by_outcome", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("by_outcome")
 
 PROCESS_TESTS = {"integration", "e2e", "scenario"}
 """Folders of tests that start processes, open sockets and wait for clocks."""

@@ -18,7 +18,7 @@ import jsonschema
 import msgspec
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwarden_wire.acknowledgement import Acknowledgement, Problem
@@ -41,14 +41,6 @@ from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.json_schema import FILE_NAME, schema_text
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import schema_for
-
-
-def at_most(examples: int) -> settings:
-    """So many examples, on however busy a machine."""
-    return settings(
-        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
-
 
 GOLDEN = files("gpuwarden_wire").joinpath(FILE_NAME).read_text(encoding="utf-8")
 
@@ -138,7 +130,7 @@ def validate(value: msgspec.Struct, name: str) -> None:
 
 
 @given(batches)
-@at_most(40)
+@settings(max_examples=40)
 def test_every_batch_fits_the_schema(batch: Batch) -> None:
     validate(batch, "Batch")
 
@@ -149,13 +141,13 @@ def test_answers_fit_the_schema() -> None:
 
 
 @given(batches, st.sampled_from(Encoding))
-@at_most(60)
+@settings(max_examples=60)
 def test_a_batch_comes_back_as_it_went(batch: Batch, encoding: Encoding) -> None:
     assert decode_batch(decompress(compress(encode_batch(batch), encoding), encoding)) == batch
 
 
 @given(batches, batches)
-@at_most(60)
+@settings(max_examples=60)
 def test_a_digest_tells_content_and_only_content(one: Batch, other: Batch) -> None:
     same = (one.boot_id, one.tables, one.events) == (other.boot_id, other.tables, other.events)
     if not same:
@@ -168,7 +160,7 @@ def test_a_digest_tells_content_and_only_content(one: Batch, other: Batch) -> No
 
 
 @given(st.binary(max_size=300))
-@at_most(200)
+@settings(max_examples=200)
 def test_random_bytes_never_crash_the_decoder(body: bytes) -> None:
     for encoding in Encoding:
         try:
@@ -178,7 +170,7 @@ def test_random_bytes_never_crash_the_decoder(body: bytes) -> None:
 
 
 @given(batches, st.data())
-@at_most(120)
+@settings(max_examples=120)
 def test_a_spoilt_batch_never_crashes_the_decoder(batch: Batch, data: st.DataObject) -> None:
     body = bytearray(encode_batch(batch))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -192,7 +184,7 @@ def test_a_spoilt_batch_never_crashes_the_decoder(batch: Batch, data: st.DataObj
 
 
 @given(batches, st.data())
-@at_most(60)
+@settings(max_examples=60)
 def test_a_spoilt_compressed_body_never_crashes(batch: Batch, data: st.DataObject) -> None:
     for encoding in (Encoding.GZIP, Encoding.ZSTD):
         body = bytearray(compress(encode_batch(batch), encoding))

@@ -29,13 +29,13 @@ def check(line: str | bytes) -> None:
         assert not (event.echo and event.acts_alone)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=400))
 def test_random_bytes_never_raise(line: bytes) -> None:
     check(line)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.sampled_from(SHAPES), st.data())
 def test_cut_lines_never_raise(line: str, draw: st.DataObject) -> None:
     raw = line.encode()
@@ -44,13 +44,13 @@ def test_cut_lines_never_raise(line: str, draw: st.DataObject) -> None:
     check(raw[start:end])
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.sampled_from(SHAPES), st.sampled_from(SHAPES), st.sampled_from(["", " ", "\x00", "\n"]))
 def test_glued_lines_never_raise(first: str, second: str, glue: str) -> None:
     check(first + glue + second)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.sampled_from(SHAPES), st.binary(min_size=1, max_size=6), st.data())
 def test_damaged_lines_never_raise(line: str, noise: bytes, draw: st.DataObject) -> None:
     raw = line.encode()

@@ -317,7 +317,7 @@ cases = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cases, pools)
 def test_the_same_inputs_give_the_same_decision_and_observe_never_acts(
     case: EntityCase, pool: PoolPolicy

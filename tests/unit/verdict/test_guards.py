@@ -93,7 +93,7 @@ def test_loads_count_gpu_nodes_only_leave_pins_out_and_see_our_own_blindness() -
 # properties
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pools, st.sampled_from(list(Breaker)), st.booleans(), st.sampled_from(list(Contact)))
 def test_no_guard_mode_or_contact_ever_holds_a_return_back(
     pool: PoolPolicy, breaker: Breaker, full: bool, contact: Contact
@@ -155,7 +155,7 @@ story = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 5), st.floats(0, 100), story)
 def test_caps_are_never_exceeded_under_any_interleaving(
     most: int, percent: float, steps: list[tuple[int, int, str, float]]

@@ -384,7 +384,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(steps)
 def test_moves_follow_the_table_and_keys_stay_unique(
     story: list[tuple[str, RecoveryKind | None, float]],

@@ -86,7 +86,7 @@ def blocks(draw: st.DrawFn) -> Block:
 
 
 @given(st.lists(blocks(), max_size=4))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_every_bit_comes_back(given_blocks: list[Block]) -> None:
     found = decode_segment(encode_segment(given_blocks, FAST))
     assert len(found) == len(given_blocks)
@@ -112,7 +112,7 @@ def test_counters_beyond_float32_gaps_and_odd_numbers_come_back(series: AnyArray
 
 
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=9))
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_damaged_bytes_are_refused_even_with_a_right_checksum(place: int, noise: bytes) -> None:
     rng = np.random.default_rng(7)
     narrow = rng.normal(400, 20, (12, 2, 3)).astype(np.float32)
@@ -168,7 +168,6 @@ def test_a_minute_without_numbers_says_why() -> None:
 
 
 @given(arrays.arrays(np.float64, (40, 1, 2), elements=st.integers(0, 1000).map(float)))
-@settings(deadline=None)
 def test_quarters_made_of_minutes_are_those_made_of_readings(steps: AnyArray) -> None:
     counters = np.cumsum(steps, axis=0)
     block = block_of(steps, counters, MINUTE // 900 * 900 + 20.0 * np.arange(40))

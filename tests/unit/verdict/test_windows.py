@@ -223,7 +223,7 @@ readings = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(readings)
 def test_a_restored_state_equals_the_exported_and_goes_on_the_same(
     steps: list[tuple[int, float, float, float]],

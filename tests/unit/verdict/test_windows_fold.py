@@ -118,7 +118,7 @@ def fleet() -> FleetState:
     return state
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables)
 def test_every_plane_is_what_its_definition_says(
     steps: list[tuple[int, list[int], list[float], float]],
@@ -163,7 +163,7 @@ def check(view: KindView, gpu: int, name: str, one: Series) -> None:
         assert value == pytest.approx(expected, rel=1e-4, abs=1e-3, nan_ok=True), (what, one)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(tables, min_size=3, max_size=3))
 def test_batches_of_several_nodes_together_are_as_one_after_the_other(
     nodes: list[list[tuple[int, list[int], list[float], float]]],
