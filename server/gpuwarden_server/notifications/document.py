@@ -17,11 +17,15 @@ class EndpointKind(StrEnum):
     ALERTMANAGER = "alertmanager"  # an alert an incident, posted again before it expires
     PAGERDUTY = "pagerduty"  # Events v2: one page a cause
     SLACK = "slack"  # one message that follows its cause
+    TEAMS = "teams"  # a card in a channel, through a workflow: when a cause begins, worsens, ends
     APPRISE = "apprise"  # whatever apprise reaches: told when a cause begins, worsens and ends
     HEARTBEAT = "heartbeat"  # a URL that is called while the fleet is scored
 
 
-KINDS_OF_CASES = frozenset({EndpointKind.PAGERDUTY, EndpointKind.SLACK, EndpointKind.APPRISE})
+UNEDITED_KINDS = frozenset({EndpointKind.TEAMS, EndpointKind.APPRISE})
+"""Nothing can be edited over there: each message is one more."""
+
+KINDS_OF_CASES = UNEDITED_KINDS | {EndpointKind.PAGERDUTY, EndpointKind.SLACK}
 """Where people read: what has one cause is one case there."""
 
 LEVEL_KINDS = frozenset({EndpointKind.ALERTMANAGER, EndpointKind.HEARTBEAT})

@@ -275,6 +275,10 @@ def _slack(table: _Table, base: Endpoint) -> Endpoint:
     )
 
 
+def _teams(table: _Table, base: Endpoint) -> Endpoint:
+    return replace(base, urls=(table.url("url"),))
+
+
 def _apprise(table: _Table, base: Endpoint) -> Endpoint:
     return replace(base, secrets=table.texts("target"))
 
@@ -288,6 +292,7 @@ _BASES: Mapping[EndpointKind, Callable[[_Table, Endpoint], Endpoint]] = {
     EndpointKind.ALERTMANAGER: _alertmanager,
     EndpointKind.PAGERDUTY: _pagerduty,
     EndpointKind.SLACK: _slack,
+    EndpointKind.TEAMS: _teams,
     EndpointKind.APPRISE: _apprise,
     EndpointKind.HEARTBEAT: _heartbeat,
 }
@@ -299,6 +304,7 @@ _KEYS: Mapping[EndpointKind, tuple[str, ...]] = {
     EndpointKind.ALERTMANAGER: ("url", "bearer_token", "repeat_s", *_ROUTE_KEYS),
     EndpointKind.PAGERDUTY: ("url", "routing_key", *_ROUTE_KEYS, *_CASE_KEYS),
     EndpointKind.SLACK: ("url", "token", "channel", *_ROUTE_KEYS, *_DIGEST_KEYS, *_CASE_KEYS),
+    EndpointKind.TEAMS: ("url", *_ROUTE_KEYS, *_DIGEST_KEYS, *_CASE_KEYS),
     EndpointKind.APPRISE: ("target", *_ROUTE_KEYS, *_DIGEST_KEYS, *_CASE_KEYS),
     EndpointKind.HEARTBEAT: ("url", "repeat_s"),
 }

@@ -45,6 +45,10 @@ pools = ["h100-*"]
 labels = {{ rack = "r1*" }}
 digest_s = 3600
 [[endpoints]]
+name = "t"
+kind = "teams"
+url_env = "TEAMS"
+[[endpoints]]
 name = "m"
 kind = "apprise"
 target_env = "MAIL"
@@ -54,7 +58,9 @@ kind = "heartbeat"
 url = "https://hc.example/x"
 """
     )
-    document = parse_notify(text, {"MAIL": "mailto://u:p@h.example"}.get)
+    document = parse_notify(
+        text, {"MAIL": "mailto://u:p@h.example", "TEAMS": "https://t.example/?sig=s"}.get
+    )
     by_name = {endpoint.name: endpoint for endpoint in document.endpoints}
     assert {one.kind for one in document.endpoints} == set(EndpointKind)
     assert document.console_url == "https://c.example"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuwarden_server.notifications.document import EndpointKind
+from gpuwarden_server.notifications.document import UNEDITED_KINDS
 from gpuwarden_server.notifications.domain import MessageKind
 from gpuwarden_server.notifications.planning.cases import (
     Case,
@@ -134,7 +134,7 @@ class CasePlan(Plan):
         if kind is MessageKind.UPDATE:
             if desk.waits_untried(self.endpoint, case.key):
                 return
-            stateless = self.endpoint.kind is EndpointKind.APPRISE
+            stateless = self.endpoint.kind in UNEDITED_KINDS
             due_at += max(UPDATE_WAIT_S, self.endpoint.group_s) if stateless else UPDATE_WAIT_S
         elif kind is MessageKind.RESOLVE:
             desk.drop_updates(self.endpoint, case.key)

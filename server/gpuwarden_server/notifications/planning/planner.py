@@ -43,7 +43,9 @@ def plan_for(endpoint: Endpoint) -> Plan | None:
             return WebhookPlan(endpoint)
         case EndpointKind.ALERTMANAGER:
             return AlertPlan(endpoint)
-        case EndpointKind.PAGERDUTY | EndpointKind.SLACK | EndpointKind.APPRISE:
+        case (
+            EndpointKind.PAGERDUTY | EndpointKind.SLACK | EndpointKind.TEAMS | EndpointKind.APPRISE
+        ):
             return CasePlan(endpoint)
         case EndpointKind.HEARTBEAT:
             return None

@@ -1,4 +1,4 @@
-"""Whatever apprise reaches (mail, Teams, Matrix, …): told when a case begins, worsens and ends.
+"""Whatever apprise reaches (mail, Matrix, …): told when a case begins, worsens and ends.
 
 Apprise keeps no state, so nothing can be edited over there; and it resolves names itself, so that
 the list of private networks does not hold for it.
@@ -16,8 +16,9 @@ import msgspec
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.notifications.document import Endpoint
 from gpuwarden_server.notifications.domain import Delivery, Message, MessageKind
-from gpuwarden_server.notifications.planning.cases import CaseView, Member, line_of
+from gpuwarden_server.notifications.planning.cases import Member, line_of
 from gpuwarden_server.notifications.sending.channels.contract import Dispatch
+from gpuwarden_server.notifications.sending.channels.news import is_news, known_of
 from gpuwarden_verdict.entities import SEVERITY_RANK, Severity
 
 LINES_SHOWN = 30
@@ -48,9 +49,8 @@ class AppriseChannel:
             return self._digest(message)
         if view is None:
             return Delivery("its case is not kept any more", hopeless=True)
-        if message.kind is not MessageKind.RESOLVE and not _is_news(view):
+        if message.kind is not MessageKind.RESOLVE and not is_news(view):
             return Delivery()
-        known = {"members": len(view.members), "severity": view.severity.value}
         lines = [line_of(member.body) for member in view.members[:LINES_SHOWN]]
         if len(view.members) > LINES_SHOWN:
             lines.append(f"… and {len(view.members) - LINES_SHOWN} more")
@@ -60,7 +60,7 @@ class AppriseChannel:
         delivery = self._notify(title, "\n".join(lines), kind)
         if not delivery.delivered:
             return delivery
-        return Delivery(external=known)
+        return Delivery(external=known_of(view))
 
     def test(self, now: float) -> Delivery:
         """See `Channel`."""
@@ -80,15 +80,6 @@ class AppriseChannel:
     def _notify(self, title: str, text: str, kind: str) -> Delivery:
         taken = self._apprise.notify(body=text, title=title, notify_type=kind)
         return Delivery() if taken else Delivery("apprise could not tell", lane_down=True)
-
-
-def _is_news(view: CaseView) -> bool:
-    """Whether more incidents, or a higher severity, stand than the receiver was told of."""
-    known = view.case.external
-    if not known:
-        return True
-    worse = SEVERITY_RANK[view.severity] > SEVERITY_RANK[Severity(known["severity"])]
-    return worse or len(view.members) > int(known["members"])
 
 
 def _type_of(severity: Severity) -> str:

@@ -13,6 +13,7 @@ from gpuwarden_server.notifications.sending.channels.contract import Channel
 from gpuwarden_server.notifications.sending.channels.heartbeat import HeartbeatChannel
 from gpuwarden_server.notifications.sending.channels.pagerduty import PagerDutyChannel
 from gpuwarden_server.notifications.sending.channels.slack import SlackChannel
+from gpuwarden_server.notifications.sending.channels.teams import TeamsChannel
 from gpuwarden_server.notifications.sending.channels.webhook import WebhookChannel
 
 
@@ -37,6 +38,8 @@ def make_channels(endpoint: Endpoint, guard: AddressGuard, console_url: str) -> 
             return [PagerDutyChannel(endpoint, poster(), console_url)]
         case EndpointKind.SLACK:
             return [SlackChannel(endpoint, poster(), console_url)]
+        case EndpointKind.TEAMS:
+            return [TeamsChannel(endpoint, poster(), console_url)]
         case EndpointKind.APPRISE:
             return [AppriseChannel(endpoint)]
         case EndpointKind.HEARTBEAT:
