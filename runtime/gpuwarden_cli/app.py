@@ -25,10 +25,12 @@ from gpuwarden_cli.commands import (
     kernel_log,
     keys,
     learning,
+    models,
     notify,
     server,
     silences,
     thresholds,
+    verdicts,
 )
 from gpuwarden_cli.demo import command as demo
 from gpuwarden_cli.exits import CommandError, ExitCode
@@ -78,7 +80,7 @@ def build_app() -> typer.Typer:
         part.register(app)
     for part in (inject, inventory, jobs, backup, learning, backtest, evaluate, kernel_log, config):
         part.register(app)
-    for part in (notify, silences, thresholds):
+    for part in (notify, silences, thresholds, models, verdicts):
         part.register(app)
     return app
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from gpuwarden_runtime import calls, job_calls, moves, told_calls
+from gpuwarden_runtime import calls, job_calls, learning_calls, moves, told_calls
 from gpuwarden_runtime.call import Call
 from gpuwarden_runtime.moves import MoveStream, Told
 from gpuwarden_runtime.records import Page
@@ -135,6 +135,16 @@ class Routes:
     incident = Route(calls.incident)
     acknowledge_incident = Route(calls.acknowledge_incident)
     clear_incident = Route(calls.clear_incident)
+    judge_incident = Route(learning_calls.judge_incident)
+    labels = Route(learning_calls.labels)
+    all_labels = Walk(learning_calls.labels)
+    models = Route(learning_calls.models)
+    add_model = Route(learning_calls.add_model)
+    model_files = Route(learning_calls.model_files)
+    promote_model = Route(learning_calls.promote_model)
+    roll_back_model = Route(learning_calls.roll_back_model)
+    challenge_model = Route(learning_calls.challenge_model)
+    end_challenger = Route(learning_calls.end_challenger)
     decisions = Route(calls.decisions)
     all_decisions = Walk(calls.decisions)
     decision = Route(calls.decision)

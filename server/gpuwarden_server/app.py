@@ -65,8 +65,7 @@ from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.inventory.endpoints import InventoryParts, inventory_router
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.streams import make_streams, stream_handlers
-from gpuwarden_server.learning.models import load_models
-from gpuwarden_server.learning.scorer import Scorer
+from gpuwarden_server.learning.feature import Learning
 from gpuwarden_server.notifications.endpoints import notifications_router
 from gpuwarden_server.notifications.feature import Notifications, make_notifications
 from gpuwarden_server.notifications.places import node_labels
@@ -206,6 +205,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         _StorePart(base, book),
         checkpointer,
         base.history,
+        side.learning,
         side.judging,
         side.streams,
         web,
@@ -324,14 +324,14 @@ class _VerdictSide:
         hub: Readers of the exclusion feed.
         streams: Readers of incidents and states.
         notifications: Who is told of facts.
-        scorer: The learnt score.
+        learning: The learnt score.
     """
 
     judging: Judging
     hub: FeedHub
     streams: FactStreams
     notifications: Notifications
-    scorer: Scorer
+    learning: Learning
 
 
 def _verdict_side(base: Foundation) -> _VerdictSide:
@@ -342,7 +342,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     stream_meters = StreamMeters(registry)
     hub = FeedHub(stream_meters)
     streams = make_streams(base.store.state, stream_meters, base.stopping)
-    scorer = Scorer(load_models(settings.model_folder), registry)
+    learning = Learning(settings.model_folder, base.store.state, base.clock, registry)
     judging = Judging(
         JudgingParts(
             state=base.store.state,
@@ -354,7 +354,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             placements=placements,
             hub=hub,
             moved=streams.wake,
-            risks=scorer,
+            risks=learning.scorer,
             facts=notifications.outbox,
             registry=registry,
             sweep_interval_s=settings.sweep_interval_s,
@@ -367,10 +367,10 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     judging.facts.follow_maintenance(maintenance.any_now, maintenance.of)
     base.board.add_probe("judge", judging.probe)
     base.history.watch(judging.board.nodes_with_incidents)
-    base.board.add_note("model", lambda: scorer.trouble or None)
+    base.board.add_note("model", lambda: learning.scorer.trouble or None)
     base.board.add_probe("notifications", notifications.probe)
     base.board.add_note("notifications", notifications.trouble)
-    return _VerdictSide(judging, hub, streams, notifications, scorer)
+    return _VerdictSide(judging, hub, streams, notifications, learning)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
@@ -392,7 +392,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         facts=judging.facts,
         troubles=judging.troubles,
         placements=base.placements,
-        scorer=side.scorer,
+        scorer=side.learning.scorer,
         clock=base.clock,
         history=base.history,
         thresholds=judging.thresholds,
@@ -400,6 +400,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     )
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.silences_changed)
+    yield from side.learning.routers()
     install_fleet_meters(sources, base.meters.registry)
     yield from api_routers(sources)
     yield console_router()

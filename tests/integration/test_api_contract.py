@@ -48,7 +48,8 @@ checks.positive_data_acceptance.expected-statuses = [
 include-name = "PUT /v1/inventory"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
 """
-LEAST_LINKS = 4
+LEAST_LINKS = 2
+"""Random walks reach few of many links; another test follows each of them."""
 
 
 def seed(server: Running) -> None:

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from gpuwarden_server.access.authorisation import ROUTE_GRANTS, RouteKey
 from gpuwarden_verdict.policy.document import Mode
 from tests.builders.feed import get, quick_settings, xid_event
+from tests.builders.models import version_files
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
 from tests.fakes.clock import MovedClock
 
@@ -59,6 +60,13 @@ class Stage:
     def added(self, name: str) -> str:
         self.post("/v1/nodes", {"node_id": name, **WHY})
         return name
+
+    def model(self, version: str) -> str:
+        told = [
+            {"name": name, "content": base64.b64encode(content).decode()}
+            for name, content in version_files(version).items()
+        ]
+        return str(self.post("/v1/models", {"files": told, **WHY})["version"])
 
     def retire(self) -> None:
         self.clock.ahead += 120.0
@@ -110,6 +118,20 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
         f"/v1/enrolment-tokens/{s.token()}"
     ).raise_for_status(),
     ("POST", "/v1/enrol"): lambda s: s.post("/v1/enrol", {"token": s.token("token"), "node": "e"}),
+    ("POST", "/v1/incidents/{incident_id}/verdict"): lambda s: s.post(
+        f"/v1/incidents/{s.incident('live')}/verdict", {"verdict": "hardware"}
+    ),
+    ("POST", "/v1/models"): lambda s: s.model("gpu-a"),
+    ("POST", "/v1/models/{model_kind}/promotion"): lambda s: s.post(
+        "/v1/models/gpu/promotion", {"version": s.model("gpu-b"), **WHY}
+    ),
+    ("POST", "/v1/models/{model_kind}/rollback"): lambda s: s.post("/v1/models/gpu/rollback"),
+    ("POST", "/v1/models/{model_kind}/challenger"): lambda s: s.post(
+        "/v1/models/gpu/challenger", {"version": s.model("gpu-c"), **WHY}
+    ),
+    ("DELETE", "/v1/models/{model_kind}/challenger"): lambda s: s.server.admin.delete(
+        "/v1/models/gpu/challenger"
+    ).raise_for_status(),
     ("POST", "/v1/incidents/{incident_id}/clear"): lambda s: s.post(
         f"/v1/incidents/{s.incident('live')}/clear"
     ),
@@ -119,6 +141,12 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
 ACTIONS: dict[RouteKey, str] = {
     ("POST", "/v1/incidents/{incident_id}/acknowledge"): "acknowledge_incident",
     ("POST", "/v1/incidents/{incident_id}/clear"): "clear_incident",
+    ("POST", "/v1/incidents/{incident_id}/verdict"): "judge_incident",
+    ("POST", "/v1/models"): "add_model",
+    ("POST", "/v1/models/{model_kind}/promotion"): "promote_model",
+    ("POST", "/v1/models/{model_kind}/rollback"): "roll_back_model",
+    ("POST", "/v1/models/{model_kind}/challenger"): "challenge_model",
+    ("DELETE", "/v1/models/{model_kind}/challenger"): "end_challenger",
     ("POST", "/v1/decisions/{decision_id}/revoke"): "revoke_decision",
     ("POST", "/v1/decisions/{decision_id}/approve"): "approve_decision",
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): "begin_repair",

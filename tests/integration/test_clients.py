@@ -25,6 +25,7 @@ from gpuwarden_runtime.routes import Follow, Route, Routes, Walk
 from gpuwarden_verdict.policy.document import Mode
 from gpuwarden_wire.acknowledgement import Problem, Usable
 from tests.builders.feed import get, quick_settings, xid_event
+from tests.builders.models import version_files
 from tests.builders.server import Feeder, Running, gpu_table, make_gpu, running_server, wait_until
 from tests.fakes.api_server import FakeApi, serve
 from tests.fakes.lossy_transport import Lossy, LossyAsyncTransport, LossyTransport
@@ -207,6 +208,58 @@ TABLE: dict[str, Row] = {
             c.create_silence(["rack=r97"], 60.0, "x"), lambda made: c.expire_silence(made.id, "y")
         ),
         lambda v: v.phase == "ended" and v.expired_by == "first admin",
+    ),
+    "models": Row(
+        lambda c: c.models(), lambda v: [one.kind for one in v] == ["gpu", "node", "nic"]
+    ),
+    "add_model": Row(
+        lambda c: c.add_model(version_files("gpu-brought"), "trained"),
+        lambda v: (v.kind, v.version) == ("gpu", "gpu-brought"),
+    ),
+    "model_files": Row(
+        lambda c: then(
+            c.add_model(version_files("gpu-brought"), "trained"),
+            lambda made: c.model_files(made.kind, made.version),
+        ),
+        lambda v: {f.name: f.content for f in v.files} == version_files("gpu-brought"),
+    ),
+    "challenge_model": Row(
+        lambda c: then(
+            c.add_model(version_files("gpu-brought"), "trained"),
+            lambda made: c.challenge_model("gpu", made.version, "is it better?"),
+        ),
+        lambda v: v.challenger.version == "gpu-brought",
+    ),
+    "end_challenger": Row(lambda c: c.end_challenger("gpu"), lambda v: v.challenger is None),
+    "promote_model": Row(
+        lambda c: then(
+            c.add_model(version_files("gpu-brought"), "trained"),
+            lambda made: c.promote_model("gpu", made.version, "it is better"),
+        ),
+        lambda v: v.in_use == "gpu-brought",
+    ),
+    "roll_back_model": Row(
+        lambda c: then(
+            c.add_model(version_files("gpu-brought"), "trained"),
+            lambda made: then(
+                c.promote_model("gpu", made.version, "it is better"),
+                lambda _: c.roll_back_model("gpu", "it is not"),
+            ),
+        ),
+        lambda v: v.in_use != "gpu-brought",
+    ),
+    "judge_incident": Row(
+        lambda c: then(
+            c.incidents(limit=1),
+            lambda page: c.judge_incident(page.items[0].id, "hardware", "RMA 4711"),
+        ),
+        lambda v: (v.verdict, v.note, v.author) == ("hardware", "RMA 4711", "first admin"),
+    ),
+    "labels": Row(
+        lambda c: c.labels(limit=1), lambda v: v.items[0].label == "hardware" and v.next_cursor
+    ),
+    "all_labels": Row(
+        lambda c: c.all_labels(limit=1), lambda v: len({one.incident_id for one in v}) >= 3
     ),
     "check_ready": Row(lambda c: c.check_ready(), lambda v: v is None),
     "raw": Row(lambda c: c.raw("/v1/nodes", {"limit": 1}), lambda v: len(v["items"]) == 1),

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from gpuwarden_verdict.features import FEATURE_SETS
 from gpuwarden_verdict.fusion import FusionModel, FusionModels, ModelError, decode_model
-from gpuwarden_verdict.fusion.artifact import MANIFEST
+from gpuwarden_verdict.fusion.artifact import MANIFEST, Manifest
 from gpuwarden_wire.metrics import EntityKind
 
 PROMOTED = "PROMOTED"
@@ -55,18 +57,56 @@ def load_models(folder: Path | None) -> LoadedModels:
             these; or one version's own. None for the shipped ones.
     """
     place = folder if folder is not None else default_folder()
-    homes = {kind: place / kind.value for kind in FEATURE_SETS}
-    homes = {kind: home for kind, home in homes.items() if (home / PROMOTED).is_file()}
-    if not homes:
-        return _single(place)
     models: dict[EntityKind, FusionModel] = {}
     troubles: dict[EntityKind, str] = {}
-    for kind, home in homes.items():
+    for kind in FEATURE_SETS:
         try:
-            models[kind] = read_version(promoted_version(home), kind)
+            home = promoted_home(place, kind)
+            if home is not None:
+                models[kind] = decode_model(read_files(home), kind)
         except (ModelError, OSError) as error:
-            troubles[kind] = _said(error)
+            troubles[kind] = said(error)
+    if not models and not troubles:
+        troubles[EntityKind.GPU] = no_model_in(place)
     return LoadedModels(models, troubles)
+
+
+def promoted_home(place: Path, kind: EntityKind) -> Path | None:
+    """Folder of the version that a folder of models names for a kind; None where it names none.
+
+    Raises:
+        ModelError: It names no version.
+        OSError: It cannot be read.
+    """
+    if any((place / one.value / PROMOTED).is_file() for one in FEATURE_SETS):
+        named = (place / kind.value / PROMOTED).is_file()
+        return promoted_version(place / kind.value) if named else None
+    if (place / MANIFEST).is_file():
+        home = place
+    elif (place / PROMOTED).is_file():
+        home = promoted_version(place)
+    else:
+        return None
+    manifest = manifest_in(home)
+    # One that cannot be read is the GPUs': theirs is the model that most have.
+    whose = EntityKind.GPU.value if manifest is None else manifest.kind
+    return home if whose == kind.value else None
+
+
+def manifest_in(home: Path) -> Manifest | None:
+    """The manifest of a version's folder, None where there is none that can be read."""
+    try:
+        return msgspec.json.decode((home / MANIFEST).read_bytes(), type=Manifest)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def no_model_in(place: Path) -> str:
+    """What is said of a folder that names no model."""
+    return (
+        f"no model in {place}: set GPUWARDEN_MODEL_FOLDER to a folder of models, or train"
+        " some with `gpuwarden train`"
+    )
 
 
 def promoted_version(home: Path) -> Path:
@@ -83,15 +123,11 @@ def promoted_version(home: Path) -> Path:
     return home / version
 
 
-def read_version(home: Path, kind: EntityKind | None = None) -> FusionModel:
-    """The model of one version's folder.
-
-    Args:
-        home: The folder.
-        kind: Whom it must score; None for whomever it says.
+def read_files(home: Path) -> dict[str, bytes]:
+    """The files of one version's folder by name, unchecked.
 
     Raises:
-        ModelError: It must not be used; the message says why and what to do.
+        ModelError: One is too large to be a model's.
         OSError: It cannot be read.
     """
     files: dict[str, bytes] = {}
@@ -101,27 +137,11 @@ def read_version(home: Path, kind: EntityKind | None = None) -> FusionModel:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise ModelError(f"{path} is larger than {LARGEST_FILE_BYTES} bytes: not a model")
         files[path.name] = path.read_bytes()
-    return decode_model(files, kind)
+    return files
 
 
-def _single(place: Path) -> LoadedModels:
-    """The one model of a kind's folder, or of a version's own."""
-    try:
-        if (place / MANIFEST).is_file():
-            model = read_version(place)
-        elif (place / PROMOTED).is_file():
-            model = read_version(promoted_version(place))
-        else:
-            raise ModelError(
-                f"no model in {place}: set GPUWARDEN_MODEL_FOLDER to a folder of models, or train"
-                " some with `gpuwarden train`"
-            )
-    except (ModelError, OSError) as error:
-        return LoadedModels({}, {EntityKind.GPU: _said(error)})
-    return LoadedModels({model.kind: model}, {})
-
-
-def _said(error: ModelError | OSError) -> str:
+def said(error: ModelError | OSError) -> str:
+    """What is said of a model that is not used."""
     if isinstance(error, ModelError):
         return str(error)
     return (

@@ -27,6 +27,7 @@ from gpuwarden_server.store.tables_judging import (
     incident_moves,
     incidents,
 )
+from gpuwarden_server.store.tables_learning import incident_verdicts
 from gpuwarden_verdict.entities import EntityState
 from gpuwarden_verdict.incidents.domain import IncidentPhase
 from gpuwarden_verdict.policy.document import LIVE_PHASES
@@ -103,6 +104,8 @@ def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None
         case Kept.INCIDENTS:
             moves = incident_moves.c.incident_id.in_(keys)
             connection.execute(delete(incident_moves).where(moves))
+            given = incident_verdicts.c.incident_id.in_(keys)
+            connection.execute(delete(incident_verdicts).where(given))
             connection.execute(delete(incidents).where(incidents.c.id.in_(keys)))
         case Kept.DECISIONS:
             connection.execute(delete(decision_moves).where(decision_moves.c.decision_id.in_(keys)))

@@ -1,0 +1,89 @@
+"""Routes of models and labels as values; see `calls.py`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+from gpuwarden_runtime.call import Call, Cursor, act, get, read_json, segment, write
+from gpuwarden_runtime.learning_records import (
+    AddedModel,
+    GivenVerdict,
+    LabelRecord,
+    ModelFiles,
+    ModelRecord,
+)
+from gpuwarden_runtime.records import Page
+
+_MODELS = "/v1/models"
+
+
+def models() -> Call[tuple[ModelRecord, ...]]:
+    """What judges each kind of entity, what challenges it, and what else there is."""
+    read = read_json(Page[ModelRecord])
+    return Call("GET", _MODELS, lambda body: read(body).items)
+
+
+def add_model(files: Mapping[str, bytes], reason: str) -> Call[AddedModel]:
+    """Bring a version to the server; the same one again changes nothing.
+
+    Args:
+        files: Content by name, as `gpuwarden train` wrote them.
+        reason: For the audit.
+    """
+    told = [
+        {"name": name, "content": base64.b64encode(content).decode()}
+        for name, content in sorted(files.items())
+    ]
+    return write(_MODELS, AddedModel, {"files": told, "reason": reason})
+
+
+def model_files(kind: str, version: str) -> Call[ModelFiles]:
+    """The files of one version."""
+    return get(f"{_MODELS}/{segment(kind)}/versions/{segment(version)}", ModelFiles)
+
+
+def promote_model(kind: str, version: str, reason: str) -> Call[ModelRecord]:
+    """Let a version judge from now on."""
+    body = {"version": version, "reason": reason}
+    return write(f"{_MODELS}/{segment(kind)}/promotion", ModelRecord, body)
+
+
+def roll_back_model(kind: str, reason: str) -> Call[ModelRecord]:
+    """Let the version judge that did before."""
+    return act(f"{_MODELS}/{segment(kind)}/rollback", ModelRecord, reason)
+
+
+def challenge_model(kind: str, version: str, reason: str) -> Call[ModelRecord]:
+    """Score a version in shadow beside the promoted one; it never acts."""
+    body = {"version": version, "reason": reason}
+    return write(f"{_MODELS}/{segment(kind)}/challenger", ModelRecord, body)
+
+
+def end_challenger(kind: str) -> Call[ModelRecord]:
+    """End scoring in shadow."""
+    path = f"{_MODELS}/{segment(kind)}/challenger"
+    return Call("DELETE", path, read_json(ModelRecord), writes=True)
+
+
+def judge_incident(incident_id: str, verdict: str, note: str = "") -> Call[GivenVerdict]:
+    """Say what an incident turned out to be; a later word corrects it.
+
+    Args:
+        incident_id: inc-…
+        verdict: hardware, application, operator, false_alarm or unknown.
+        note: For the audit, and for who trains a model.
+    """
+    body = {"verdict": verdict, "note": note}
+    return write(f"/v1/incidents/{segment(incident_id)}/verdict", GivenVerdict, body)
+
+
+def labels(
+    node: str | None = None,
+    entity: str | None = None,
+    cursor: Cursor = None,
+    limit: int = 1000,
+) -> Call[Page[LabelRecord]]:
+    """One page of what incidents turned out to be, newest first."""
+    query = {"node": node, "entity": entity, "cursor": cursor, "limit": limit}
+    return get("/v1/labels", Page[LabelRecord], query)
