@@ -104,7 +104,7 @@ def test_no_route_fails_or_answers_otherwise_than_it_says(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_no_route_fails_in_a_long_run(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
