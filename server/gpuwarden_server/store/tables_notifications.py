@@ -27,6 +27,8 @@ told_incidents = Table(
     Column("phase", String(16), nullable=False),
     Column("updates", BigInt, nullable=False),
     Column("parent_id", String(32), nullable=False, server_default=""),  # "" none
+    # Not `node_id`, which a change of the name would change: that it differs is what is told.
+    Column("told_node", String, nullable=False, server_default=""),  # "" of before, or a place's
 )
 
 notify_members = Table(

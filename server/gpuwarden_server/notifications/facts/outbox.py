@@ -59,13 +59,14 @@ class Outbox:
             incident.phase.value,
             told.updates if told is not None else 0,
             incident.parent_id or "",
+            incident.entity.node_id,
         )
         if incident.phase is IncidentPhase.RESOLVED:
             repository.forget_incident(connection, incident.id)
             if move.before is not None:
                 yield self._incident_fact(MessageKind.INCIDENT_RESOLVED, move)
             return
-        if told == now:
+        if told is not None and told.is_as(now):
             return
         if move.before is None:
             repository.note_incident(connection, now)

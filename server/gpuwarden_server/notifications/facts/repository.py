@@ -22,6 +22,11 @@ class ToldIncident(msgspec.Struct, frozen=True):
     phase: str
     updates: int
     parent_id: str = ""
+    told_node: str = ""
+
+    def is_as(self, now: ToldIncident) -> bool:
+        """Whether `now` is no news; an older version did not keep the node."""
+        return now == msgspec.structs.replace(self, told_node=self.told_node or now.told_node)
 
 
 def add_facts(connection: Connection, facts: Sequence[NewFact]) -> None:

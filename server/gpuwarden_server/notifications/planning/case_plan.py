@@ -23,7 +23,7 @@ from gpuwarden_server.notifications.planning.plans import Plan, Source
 UPDATE_WAIT_S = 5.0
 """What joins a case within this time is told with one update."""
 CAP_WINDOW_S = 600.0
-_NEWS = ("severity", "fault_class", "decision")
+_NEWS = ("severity", "fault_class", "decision", "node_id")
 
 
 class CasePlan(Plan):
@@ -51,6 +51,8 @@ class CasePlan(Plan):
         if case is None or not (news or acknowledged):
             return  # it wiggles: cleared for a moment, back again
         case = case.risen(after.severity).noted(source.at, _told(after, source))
+        if case.place == place_of(labels_of(before.body)):
+            case = replace(case, place=place_of(labels_of(after.body)))
         desk.save_case(case)
         whole = acknowledged and CaseView(case, tuple(desk.members_of(case))).acknowledged
         kind = MessageKind.ACKNOWLEDGE if whole else MessageKind.UPDATE
