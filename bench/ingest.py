@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 from pydantic import SecretStr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -74,6 +76,15 @@ def weigh(pid: int) -> Weight:
         int(fields[11]) + int(fields[12])
     ) / _TICKS  # proc(5): utime and stime, here from field 3
     return Weight(cpu, sizes["VmRSS:"], sizes["VmHWM:"])
+
+
+def memory_of(url: str, settings: Settings) -> str:
+    """What the server says that its memory goes to; the rest of it is small Python objects."""
+    key = settings.admin_key.get_secret_value() if settings.admin_key else ""
+    answer = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {key}"}, timeout=60)
+    told = answer.raise_for_status().text
+    found = re.findall(r'gpuwarden_memory_bytes{part="(\w+)"} (\S+)', told)
+    return ", ".join(f"{part} {float(size) / 2**20:.0f} MiB" for part, size in found)
 
 
 class Load:
@@ -185,6 +196,7 @@ def _server(
         server.start()
         print(f"server starts in {time.monotonic() - began:.1f} s")
         yield server.pid, server.url
+        print(f"memory: {memory_of(server.url, settings)}")
         ended = time.monotonic()
         code = server.terminate(60.0)
         print(f"server ends with {code} in {time.monotonic() - ended:.1f} s")
@@ -194,6 +206,7 @@ def _server(
             f"server restores {options.nodes} nodes and answers in {time.monotonic() - began:.1f} s"
         )
         print(f"  resident {weigh(server.pid).rss:.0f} MiB, peak {weigh(server.pid).peak:.0f} MiB")
+        print(f"  memory: {memory_of(server.url, settings)}")
     finally:
         server.close()
         errors = [

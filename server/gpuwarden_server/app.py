@@ -28,6 +28,7 @@ from gpuwarden_server.core.clock import Clock, SystemClock
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.core.health import HealthBoard, health_router
 from gpuwarden_server.core.logs import configure_logging
+from gpuwarden_server.core.memory import release_free
 from gpuwarden_server.core.meters import Meters, make_meters
 from gpuwarden_server.core.problems import install_problem_handlers
 from gpuwarden_server.decisions.endpoints import (
@@ -166,6 +167,7 @@ class _StorePart:
             base.names,
             base.clock.monotonic(),
         )
+        release_free()
 
     async def stop(self) -> None:
         """Write what is queued and close both files."""

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from gpuwarden_server.certificates import LOOK_S, CertificateWatch, check_tls, make_context
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.errors import ProblemError, StartError
+from gpuwarden_server.core.memory import tune_allocator
 from gpuwarden_server.core.problems import PROBLEM_TYPE
 from gpuwarden_server.direct import DirectProtocol
 from gpuwarden_server.front import ABORT
@@ -216,6 +217,7 @@ def tune_process() -> None:
     again, none of which lie in circles; threads that compute give way after a quarter of a
     millisecond, since the loop needs the interpreter back after each call that lets it go.
     """
+    tune_allocator()
     gc.set_threshold(_GC_OBJECTS, _GC_GENERATION, _GC_GENERATION)
     sys.setswitchinterval(_SWITCH_S)
 

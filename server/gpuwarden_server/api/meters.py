@@ -10,13 +10,17 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_server.core.memory import MemoryCollector, allocator_sizes
 from gpuwarden_verdict.entities import Contact, EntityState
 from gpuwarden_wire.metrics import EntityKind
 
 
 def install_fleet_meters(sources: ReadSources, registry: CollectorRegistry) -> None:
-    """Let /metrics tell of nodes, states and agents."""
+    """Let /metrics tell of nodes, states, agents, and what they take of memory."""
     registry.register(_FleetCollector(sources))
+    state = sources.guarded.state
+    parts = (lambda: {"series": state.size}, sources.history.sizes, allocator_sizes)
+    registry.register(MemoryCollector(parts))
 
 
 class _FleetCollector(Collector):

@@ -123,6 +123,11 @@ class OpenMinutes:
         minute.size += size
         self._size += size
 
+    @property
+    def size(self) -> int:
+        """Bytes of all that is open."""
+        return self._size
+
     def packs(self) -> list[tuple[int, int]]:
         """Packs that have nodes, with how many."""
         return [(pack, len(nodes)) for pack, nodes in enumerate(self._packs) if nodes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from prometheus_client import CollectorRegistry
@@ -73,7 +73,7 @@ class History:
         self.keeping = keeping
         self._buffer = OpenMinutes(clock.monotonic, meters)
         self._sealer = sealer = Sealer()
-        lookback = Lookback(lookback_bytes, clock.monotonic, meters)
+        self._lookback = lookback = Lookback(lookback_bytes, clock.monotonic, meters)
         self._watched: Callable[[], frozenset[str]] = frozenset
         self._worker = HistoryWorker(
             history,
@@ -109,6 +109,10 @@ class History:
         watched, since = self._watched(), self._clock.now() - HORIZON_S
         former = (one for node_id in watched for one in self._names.of(node_id))
         return watched | {one.name for one in former if one.until > since}
+
+    def sizes(self) -> Mapping[str, float]:
+        """Bytes in memory by part."""
+        return {"open_minutes": self._buffer.size, "lookback": self._lookback.size}
 
     def probe(self) -> str | None:
         """Why history is not written, None where it is."""

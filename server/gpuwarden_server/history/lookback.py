@@ -43,6 +43,11 @@ class Lookback:
         self._asleep_until = float("-inf") if budget else float("inf")
 
     @property
+    def size(self) -> int:
+        """Bytes held."""
+        return self._size
+
+    @property
     def is_kept(self) -> bool:
         """Whether minutes are taken at present."""
         return self._monotonic() >= self._asleep_until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -12,6 +13,27 @@ from threading import Lock
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.windows import Columns, FleetSnapshot, FleetState
+
+WORK_S = 0.005
+REST_S = 0.0025
+
+
+class GiveWay:
+    """Called by a thread between pieces of long work: rests now and then.
+
+    The interpreter gives way to the event loop late and for one step at a time, so that a second's
+    work in a thread is a second in which hardly a batch is taken. Batches that came meanwhile are
+    taken in the rest.
+    """
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def __call__(self) -> None:
+        """Rest where the last one is WORK_S ago."""
+        if time.monotonic() - self._since >= WORK_S:
+            time.sleep(REST_S)
+            self._since = time.monotonic()
 
 
 def _one_thread() -> ThreadPoolExecutor:
@@ -47,9 +69,11 @@ class GuardedState:
         Args:
             columns: What will be read, as the last snapshot knows it; a kind's are of one moment.
         """
+        give_way = GiveWay()
         with self.lock:
-            snapshot = self.state.snapshot()
+            snapshot = self.state.snapshot(give_way)
         for kind, wanted in columns.items():
+            give_way()
             with self.lock:
                 snapshot.read_ahead(kind, wanted)
         return snapshot

@@ -124,13 +124,14 @@ class FleetFacts:
             return Contact.NEVER
         if node_id in self._retired():
             return Contact.RETIRED
-        presence = self._presences.presence(node_id)
+        silent = self._is_silent(self._presences.presence(node_id))
+        return Contact.SILENT if silent else Contact.LIVE
+
+    def _is_silent(self, presence: Presence | None) -> bool:
         quiet_s = self._quiet_of(presence)
         if presence is None:
-            silent = quiet_s >= self._patience.silent_after_s
-        else:
-            silent = presence.is_silent(self._patience.silent_after_s, quiet_s)
-        return Contact.SILENT if silent else Contact.LIVE
+            return quiet_s >= self._patience.silent_after_s
+        return presence.is_silent(self._patience.silent_after_s, quiet_s)
 
     def presence(self, node_id: str) -> Presence | None:
         """When the node was last heard of since the start."""
@@ -168,7 +169,9 @@ class FleetFacts:
         """What a sweep may know; `pools` by node id."""
         nodes = self._directory.nodes()
         short = self._directory.short_nodes()
-        declared = self._declared()
+        declared, retired = self._declared(), self._retired()
+        heard = self._heard(nodes)
+        silent = [n for n, presence in heard.items() if self._is_silent(presence)]
         return FleetContext(
             models={gpu.gpu_uuid: gpu.model for gpu in self._directory.all_gpus()},
             pools=pools,
@@ -180,17 +183,15 @@ class FleetFacts:
             | declared.keys(),
             gpus_declared=frozenset(declared),
             shortfalls={n.node_id: self._lacks(n) for n in nodes if n.node_id in short},
-            silent_nodes=self.silent_nodes() | self._retired(),
+            silent_nodes=frozenset(silent) | retired,
             booted_at=dict(self._booted_at),
             boot_ids={node.node_id: node.boot_id for node in nodes},
             jobs=self._directory.jobs(),
             job_ends=self._job_ends.shown(self._clock.now()),
             places=self._node_places(nodes),
-            silent_since=self._silent_since(),
-            unheard=frozenset(
-                n.node_id for n in nodes if self._presences.presence(n.node_id) is None
-            )
-            - self._retired(),
+            # A restart of ours makes nobody vanish: who was not heard of since is left out.
+            silent_since={n: one.last_seen_at for n in silent if (one := heard[n]) is not None},
+            unheard=frozenset(n for n, presence in heard.items() if presence is None),
             maintenance=self._maintained(nodes),
         )
 
@@ -232,15 +233,15 @@ class FleetFacts:
             return {}
         return {n.node_id: why for n in nodes if (why := self._maintenance(n.node_id))}
 
-    def _silent_since(self) -> Mapping[str, float]:
-        """A restart of ours makes nobody vanish: who was not heard of since is left out."""
-        found = ((node, self._presences.presence(node)) for node in self.silent_nodes())
-        return {node: heard.last_seen_at for node, heard in found if heard is not None}
-
     def silent_nodes(self) -> frozenset[str]:
         """Nodes that are known and not heard of, retired ones left out."""
-        silent = (n for n in self.node_ids() if self.contact_of(n) is Contact.SILENT)
-        return frozenset(silent)
+        heard = self._heard(self._directory.nodes())
+        return frozenset(n for n, presence in heard.items() if self._is_silent(presence))
+
+    def _heard(self, nodes: Sequence[NodeRecord]) -> Mapping[str, Presence | None]:
+        """When nodes were last heard of, retired ones left out: asked once for each."""
+        retired, presence = self._retired(), self._presences.presence
+        return {n.node_id: presence(n.node_id) for n in nodes if n.node_id not in retired}
 
     def _quiet_of(self, presence: Presence | None) -> float:
         quiet_s = self._clock.monotonic() - self._started_at

@@ -109,6 +109,13 @@ class Section:
         }
         self.lane_at: F64 = np.empty((0, 0), np.float64)
 
+    @property
+    def size(self) -> int:
+        """Bytes of a row."""
+        sides = sum(side.shape[1] * side.itemsize for side in self.sides.values())
+        block = self.block.shape[1] * self.block.shape[2] * self.block.itemsize
+        return int(sides + block + self.lane_at.shape[1] * self.lane_at.itemsize)
+
     def slots_of(self, names: list[str], ready: int) -> I64:
         """Columns of metrics, made where they are new; rows below `ready` are in use."""
         for name in names:
@@ -234,6 +241,11 @@ class KindPlanes:
     def capacity(self) -> int:
         """Rows that the arrays have room for."""
         return int(self.node_rows.shape[0])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all series; rows that were never used take none."""
+        return self._ready * (self.narrow.size + self.wide.size)
 
     @property
     def metrics(self) -> list[str]:

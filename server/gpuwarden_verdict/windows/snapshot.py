@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -37,13 +37,18 @@ class FleetSnapshot:
     """
 
     def __init__(
-        self, views: Mapping[EntityKind, KindView], index: Mapping[EntityKind, Mapping[str, int]]
+        self,
+        views: Mapping[EntityKind, KindView],
+        index: Mapping[EntityKind, Mapping[str, int]],
+        asked: Callable[[], None],
     ) -> None:
         self._views = views
         self._index = index
+        self._asked = asked
 
     def view(self, kind: EntityKind) -> KindView:
         """All entities of a kind."""
+        self._asked()
         return self._views[kind]
 
     def rows_of(self, kind: EntityKind, keys: Sequence[str]) -> I64:

@@ -46,6 +46,11 @@ class FleetState:
         self._views: dict[EntityKind, KindView] = {}
         self._members: dict[str, set[tuple[EntityKind, str]]] = {}
 
+    @property
+    def size(self) -> int:
+        """Bytes of all series."""
+        return sum(planes.size for planes in self._kinds.values())
+
     def register(self, ref: EntityRef) -> int:
         """Row of an entity in its kind, made on first sight; its node is registered with it.
 
@@ -197,10 +202,15 @@ class FleetState:
             view = self._views[kind] = KindView(planes)
         return view
 
-    def snapshot(self) -> FleetSnapshot:
-        """All entities that there are, to be read without the lock; see `FleetSnapshot`."""
+    def snapshot(self, asked: Callable[[], None] = lambda: None) -> FleetSnapshot:
+        """All entities that there are, to be read without the lock; see `FleetSnapshot`.
+
+        Args:
+            asked: Called whenever a view of it is asked for, in the thread that asks.
+        """
         views = {kind: KindView(planes.picked()) for kind, planes in self._kinds.items()}
-        return FleetSnapshot(views, {kind: planes.index for kind, planes in self._kinds.items()})
+        index = {kind: planes.index for kind, planes in self._kinds.items()}
+        return FleetSnapshot(views, index, asked)
 
     def export_nodes(self, node_ids: Iterable[str]) -> bytes:
         """Checkpoint of the incremental state of whole nodes; unknown nodes are left out."""
