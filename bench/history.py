@@ -33,7 +33,7 @@ from gpuwarden_server.history.buffer import OpenMinutes
 from gpuwarden_server.history.domain import MINUTE_S, QUARTER_S, SHAPES, Level
 from gpuwarden_server.history.meters import HistoryMeters
 from gpuwarden_server.history.repository import Segment, save_segments
-from gpuwarden_server.history.sealing import Sealer, readings_of
+from gpuwarden_server.history.sealing import Sealer, gather
 from gpuwarden_server.store.database import connect_store
 from gpuwarden_server.store.versions import prepare_store
 from gpuwarden_verdict.segments import Block, encode_segment
@@ -236,8 +236,7 @@ def seal(fleet: Fleet) -> tuple[float, float, int, dict[int, list[Block]]]:
             for node_id, own in held.items()
         }
         begun = time.process_time()
-        readings = [block for node, own in due.items() for block in readings_of(node, own)]
-        minutes[minute] = sealer.roll_up(readings)
+        minutes[minute] = sealer.roll_up(gather(due.items()))
         sealer.remember(minutes[minute])
         written += len(encode_segment(minutes[minute], FAST))
         sealed += time.process_time() - begun

@@ -26,6 +26,13 @@ class Door(Protocol):
         ...
 
 
+class _Unheard:
+    """An event that nobody waits for: a real one has a queue of a kilobyte."""
+
+    def set(self) -> None:
+        """Nobody is woken."""
+
+
 class DirectRequest:
     """A request whose answer is awaited; uvicorn sees in it a cycle that is not complete.
 
@@ -35,7 +42,10 @@ class DirectRequest:
         response_complete: Whether it was answered, or became an ASGI request.
         disconnected: Whether the client has gone.
         keep_alive: Whether the connection stays open.
+        message_event: uvicorn sets it when the connection is lost; nobody waits for it.
     """
+
+    message_event = _Unheard()
 
     __slots__ = (
         "_protocol",
@@ -43,7 +53,6 @@ class DirectRequest:
         "disconnected",
         "headers",
         "keep_alive",
-        "message_event",
         "parts",
         "response_complete",
     )
@@ -52,18 +61,16 @@ class DirectRequest:
         self,
         protocol: DirectProtocol,
         headers: Mapping[bytes, bytes],
-        message_event: asyncio.Event,
         *,
         keep_alive: bool,
     ) -> None:
         self._protocol = protocol
-        self._scope = protocol.scope
+        self._scope: Any = protocol.scope
         self.headers = headers
         self.parts: list[bytes] = []
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = keep_alive
-        self.message_event = message_event
 
     @property
     def connection(self) -> tuple[str, int]:
@@ -75,12 +82,22 @@ class DirectRequest:
         self.response_complete = True
         if not self.disconnected:
             self._protocol.answer(body, keep_alive=self.keep_alive)
+        self._forget()
 
     def decline(self) -> None:
         """Let it go on as an ASGI request."""
         self.response_complete = True
         if not self.disconnected:
             self._protocol.go_on(self, self._scope)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what was asked: the connection keeps its latest request until the next comes.
+
+        Ten thousand agents that rest between two batches need not have their last one lie here.
+        """
+        self._protocol.forget(self._scope)
+        self.headers, self.parts, self._scope = {}, [], {}
 
 
 class DirectProtocol(HttpToolsProtocol):
@@ -88,7 +105,6 @@ class DirectProtocol(HttpToolsProtocol):
 
     door: Door | None = None
     _direct: DirectRequest | None = None
-    _event: asyncio.Event | None = None
 
     def on_headers_complete(self) -> None:
         """Begin a request."""
@@ -109,10 +125,7 @@ class DirectProtocol(HttpToolsProtocol):
         plain = len(headers) == len(self.headers) and self.parser.get_http_version() == "1.1"
         if not plain or not door.takes(headers):
             return None
-        if self._event is None:
-            self._event = asyncio.Event()  # uvicorn sets it when the connection is lost
-        keep_alive = bool(self.parser.should_keep_alive())
-        return DirectRequest(self, headers, self._event, keep_alive=keep_alive)
+        return DirectRequest(self, headers, keep_alive=bool(self.parser.should_keep_alive()))
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
@@ -138,6 +151,12 @@ class DirectProtocol(HttpToolsProtocol):
         if not keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    def forget(self, scope: Any) -> None:
+        """Let go of a request's scope and headers, where the next one has not begun."""
+        if self.scope is scope:
+            self.scope = cast("Any", None)
+            self.headers = []
 
     def go_on(self, request: DirectRequest, scope: Any) -> None:
         """Make an ASGI request of one that the door left."""

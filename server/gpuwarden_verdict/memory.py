@@ -214,6 +214,10 @@ class SweepMemory:
             self._scratch = {}
         return self._scratch
 
+    def end_sweep(self) -> None:
+        """Let go of what detectors shared in it: of a large fleet it is hundreds of megabytes."""
+        self._sweep, self._scratch = None, {}
+
     def elapsed_s(self, detector: str, now: float) -> float:
         """Seconds since the detector's sweep before this one; 0 at its first, never below 0.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from gpuwarden_wire.schema import Column, Schema
 
 _UNREAD = Reason(MissingKind.UNAVAILABLE, "")
 
+_Node = tuple[str, Sequence[JoinedTables]]
 LastKey = tuple[EntityKind, tuple[Row, ...], str, int]
 Last = tuple[float, tuple[Column, ...], F64]
 """When, which columns, and where the counters stood."""
@@ -53,41 +55,120 @@ def readings_of(node_id: str, batches: Sequence[JoinedTables]) -> list[Block]:
 
 def _regular_blocks(node_id: str, batches: Sequence[JoinedTables]) -> list[Block] | None:
     """As `readings_of`, where all batches are alike, in order, and miss nothing; None elsewhere."""
-    if not batches or any(one.layout is not batches[0].layout or one.missing for one in batches):
+    if not _is_regular(batches):
         return None
-    layout = batches[0].layout
-    times = np.array([one.times for one in batches])
-    narrow = np.frombuffer(b"".join([one.f32 for one in batches]), "<f4")
-    wide = np.frombuffer(b"".join([one.f64 for one in batches]), "<f8")
+    gathered = _gathered([(node_id, batches)])
+    return None if gathered is None else [one.block for one in gathered]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Readings of some nodes that read alike.
+
+    Attributes:
+        block: All of them; its times are the first node's.
+        parts: The rows of each node's table, and when its first reading was.
+    """
+
+    block: Block
+    parts: Sequence[tuple[slice, float]]
+
+
+def gather(nodes: Iterable[tuple[str, Sequence[JoinedTables]]]) -> list[Gathered]:
+    """The batches of a minute, all nodes that read alike in one piece each."""
+    alike: dict[tuple[object, int], list[_Node]] = {}
+    rest: list[_Node] = []
+    for node in nodes:
+        if _is_regular(node[1]):
+            alike.setdefault((node[1][0].layout.alike, len(node[1])), []).append(node)
+        else:
+            rest.append(node)
+    found: list[Gathered] = []
+    for group in alike.values():
+        gathered = _gathered(group)
+        if gathered is None:  # a number is missing somewhere, or a time
+            rest += group
+        else:
+            found += gathered
+    apart = (block for node_id, own in rest for block in readings_of(node_id, own))
+    return found + _side_by_side(apart)
+
+
+def _side_by_side(readings: Iterable[Block]) -> list[Gathered]:
+    groups: dict[tuple[EntityKind, int, int], list[Block]] = {}
+    for block in readings:
+        # a schema's columns are one object for all nodes, and hashing them takes longer
+        groups.setdefault((block.kind, id(block.columns), block.times.size), []).append(block)
+    return [_joined(blocks) for blocks in groups.values()]
+
+
+def _joined(blocks: Sequence[Block]) -> Gathered:
+    parts, begin = [], 0
+    for block in blocks:
+        end = begin + len(block.rows)
+        parts.append((slice(begin, end), float(block.times[0])))
+        begin = end
+    return Gathered(side_by_side(blocks), parts)
+
+
+def _is_regular(batches: Sequence[JoinedTables]) -> bool:
+    """Whether all batches are alike, and miss nothing that the agent told of."""
+    return bool(batches) and not any(
+        one.layout is not batches[0].layout or one.missing for one in batches
+    )
+
+
+def _gathered(nodes: Sequence[_Node]) -> list[Gathered] | None:
+    """Nodes of as many regular batches in layouts that are alike.
+
+    None where a cell lacks its number, or times are not in order.
+    """
+    layout, count = nodes[0][1][0].layout, len(nodes[0][1])
+    times = np.array([[one.times for one in batches] for _, batches in nodes])
+    narrow = np.frombuffer(b"".join([one.f32 for _, own in nodes for one in own]), "<f4")
+    wide = np.frombuffer(b"".join([one.f64 for _, own in nodes for one in own]), "<f8")
     rising = len(set(layout.hashes)) == len(layout.hashes) and bool(
-        (np.diff(times, axis=0) > 0).all()
+        (np.diff(times, axis=1) > 0).all()
     )
     if not (rising and np.isfinite(narrow).all() and np.isfinite(wide).all()):
         return None
-    narrow = narrow.reshape(len(batches), layout.narrow[-1])
-    wide = wide.reshape(len(batches), layout.wide[-1])
+    narrow = narrow.reshape(len(nodes), count, layout.narrow[-1])
+    wide = wide.reshape(len(nodes), count, layout.wide[-1])
     return [
-        Block(
-            kind=schema.entity_kind,
-            columns=schema.columns,
-            rows=tuple([Row(node_id, entity) for entity in layout.entities[number]]),
-            times=times[:, number],
-            planes={
-                NARROW: _of_table(narrow, layout.narrow, number, len(layout.entities[number])),
-                WIDE: _of_table(wide, layout.wide, number, len(layout.entities[number])),
-            },
-            why=np.zeros(
-                (len(batches), len(schema.columns), len(layout.entities[number])), np.uint8
+        Gathered(
+            Block(
+                kind=schema.entity_kind,
+                columns=schema.columns,
+                rows=tuple(
+                    [
+                        Row(node_id, entity)
+                        for node_id, own in nodes
+                        for entity in own[0].layout.entities[number]
+                    ]
+                ),
+                times=times[0, :, number],
+                planes={
+                    NARROW: _of_table(narrow, layout.narrow, number, rows),
+                    WIDE: _of_table(wide, layout.wide, number, rows),
+                },
+                why=np.zeros((count, len(schema.columns), len(nodes) * rows), np.uint8),
             ),
+            [
+                (slice(place * rows, (place + 1) * rows), first)
+                for place, first in enumerate(times[:, 0, number].tolist())
+            ],
         )
         for number, schema in enumerate(layout.schemas)
-        if layout.entities[number] and schema.columns
+        if (rows := len(layout.entities[number])) and schema.columns
     ]
 
 
 def _of_table(numbers: AnyArray, places: Sequence[int], number: int, rows: int) -> AnyArray:
+    """A table's numbers of all nodes and batches, shape (batches, columns, nodes x rows)."""
+    nodes, batches = numbers.shape[:2]
     begin, end = places[number], places[number + 1]
-    return numbers[:, begin:end].reshape(len(numbers), (end - begin) // rows, rows)
+    own = numbers[:, :, begin:end].reshape(nodes, batches, (end - begin) // rows, rows)
+    return own.transpose(1, 2, 0, 3).reshape(batches, -1, nodes * rows)
 
 
 class Sealer:
@@ -108,8 +189,8 @@ class Sealer:
     def adopt(self, fork: Sealer) -> None:
         """Remember what a fork came to know: what it made is in the database."""
         for key, last in fork._news.items():
-            name = key[1][0].node_id
-            self._last[_named(key, self._renamed.get(name, name))] = last
+            renamed = self._renamed.get(key[1][0].node_id)
+            self._last[key if renamed is None else _named(key, renamed)] = last
 
     def rename(self, old: str, new: str) -> None:
         """A node is called `new` from now on; a fork that is at work meanwhile need not know."""
@@ -120,27 +201,20 @@ class Sealer:
     def remember(self, rollups: Iterable[Block]) -> None:
         """Note where counters stood in these roll-ups, each of one step."""
         for block in rollups:
-            at = float(block.times[-1])
-            for own in block.by_node():
-                known = self._last.get(_key_of(own))
+            at, counter = float(block.times[-1]), block.planes["counter"][-1]
+            for rows in block.rows_by_node():
+                key = _key_of(block, rows)
+                known = self._last.get(key)
                 if known is None or known[0] <= at:
-                    self._last[_key_of(own)] = (at, own.columns, own.planes["counter"][-1])
+                    self._last[key] = (at, block.columns, counter[:, rows])
 
-    def roll_up(self, readings: Iterable[Block]) -> list[Block]:
+    def roll_up(self, readings: Iterable[Gathered]) -> list[Block]:
         """Roll-ups of readings of any nodes, one block for all nodes that read alike.
 
         Args:
-            readings: Blocks of one minute.
+            readings: Of one minute.
         """
-        groups: dict[tuple[EntityKind, int, int], list[Block]] = {}
-        for block in readings:
-            # a schema's columns are one object for all nodes, and hashing them takes longer
-            alike = (block.kind, id(block.columns), block.times.size)
-            groups.setdefault(alike, []).append(block)
-        return [
-            roll_up_readings(side_by_side(blocks), MINUTE_S, self._before(blocks))
-            for blocks in groups.values()
-        ]
+        return [roll_up_readings(one.block, MINUTE_S, self._before(one)) for one in readings]
 
     def by_minute(self, readings: Iterable[Block]) -> list[Block]:
         """Roll-ups of one node's readings of any minutes; nothing is remembered."""
@@ -150,24 +224,23 @@ class Sealer:
             for minute in minutes.tolist():
                 part = block.between(minute * MINUTE_S, (minute + 1) * MINUTE_S)
                 if part is not None:
-                    rolled += self.roll_up([part])
+                    rolled += self.roll_up(_side_by_side([part]))
         return rolled
 
-    def _before(self, blocks: Sequence[Block]) -> F64:
+    def _before(self, readings: Gathered) -> F64:
         """Where the counters stood before; NaN where that is not known, or is not before."""
-        parts = []
-        for block in blocks:
-            known = self._last.get(_key_of(block))
-            if known is None or known[0] >= block.times[0] or known[1] != block.columns:
-                parts.append(np.full(block.planes[WIDE].shape[1:], np.nan))
-            else:
-                parts.append(known[2])
-        return np.concatenate(parts, axis=1)
+        block = readings.block
+        before = np.full(block.planes[WIDE].shape[1:], np.nan)
+        for rows, first in readings.parts:
+            known = self._last.get(_key_of(block, rows))
+            if known is not None and known[0] < first and known[1] == block.columns:
+                before[:, rows] = known[2]
+        return before
 
 
-def _key_of(block: Block) -> LastKey:
+def _key_of(block: Block, rows: slice) -> LastKey:
     """Names a node's table, short of its columns: who looks up compares those."""
-    return block.kind, block.rows, block.columns[0].name, len(block.columns)
+    return block.kind, block.rows[rows], block.columns[0].name, len(block.columns)
 
 
 def _named(key: LastKey, node_id: str) -> LastKey:

@@ -18,7 +18,7 @@ from gpuwarden_server.history.domain import MINUTE_S, SHAPES, Level, pack_of
 from gpuwarden_server.history.lookback import Lookback
 from gpuwarden_server.history.meters import HistoryMeters
 from gpuwarden_server.history.repository import Slab
-from gpuwarden_server.history.sealing import Sealer, readings_of
+from gpuwarden_server.history.sealing import Sealer, gather, readings_of
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.segments import Block, encode_segment
@@ -180,16 +180,21 @@ class HistoryWorker:
         return True
 
     def _sealed(self, pack: int, minute: int, taken: list[Taken], sealer: Sealer) -> list[Slab]:
-        readings = [block for one in taken for block in readings_of(one.node_id, one.batches)]
-        rolled = sealer.roll_up(readings)
+        rolled = sealer.roll_up(gather((one.node_id, one.batches) for one in taken))
         sealer.remember(rolled)
         at = minute * MINUTE_S
         slabs = [Slab(Level.MINUTE, pack, at, encode_segment(rolled, FAST))]
-        recorded = readings if self._keeping.all_readings else self._of(self._recorded, readings)
+        recorded = [
+            block
+            for one in taken
+            if self._keeping.all_readings or one.node_id in self._recorded
+            for block in readings_of(one.node_id, one.batches)
+        ]
         if recorded:
             slabs.append(Slab(Level.RAW, pack, at, encode_segment(recorded, FAST)))
         if not self._keeping.all_readings and self._lookback.is_kept:
             share = len(taken) / sum(nodes for _, nodes in self._buffer.packs())
+            readings = [block for one in taken for block in readings_of(one.node_id, one.batches)]
             self._lookback.add(minute, pack, encode_segment(readings, FAST), share)
         return slabs
 

@@ -137,6 +137,7 @@ class Sweeper:
         self._rules = scoped_rules(seen, context, now, trouble.tell)
         risks = self._score(scene, signals, recoveries, now, trouble)
         self._columns = seen.columns_read()
+        self._memory.end_sweep()
         kin = self._find_kin(opened, context, now, trouble)
         recoveries += kin.recoveries
         signals += kin.signals

@@ -100,10 +100,14 @@ class Block:
 
     def by_node(self) -> Iterator[Block]:
         """One block a node."""
+        return map(self.at_rows, self.rows_by_node())
+
+    def rows_by_node(self) -> Iterator[slice]:
+        """The rows of each node."""
         begin = 0
         for end in range(1, len(self.rows) + 1):
             if end == len(self.rows) or self.rows[end].node_id != self.rows[begin].node_id:
-                yield self.at_rows(slice(begin, end))
+                yield slice(begin, end)
                 begin = end
 
     def at_rows(self, rows: slice) -> Block:

@@ -75,8 +75,7 @@ def encode_segment(blocks: Sequence[Block], level: int = SMALL) -> bytes:
         for dtype in _DTYPES:
             parts = [part for block in together for part in _parts(block, dtype)]
             if parts:
-                numbers, absent = zip(*parts, strict=True)
-                pack_numbers(packer, np.concatenate(numbers), np.concatenate(absent))
+                pack_numbers(packer, np.concatenate([one for one, _ in parts]), _absent(parts))
     body = packer.finish()
     return _PREFIX.pack(_MAGIC, _VERSION, zlib.crc32(body)) + body
 
@@ -125,17 +124,28 @@ def _describe(block: Block) -> _Described:
     )
 
 
-def _parts(block: Block, dtype: type) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """Series of one dtype, shape (series, times), and where they have no number."""
+_Part = tuple[AnyArray, AnyArray | None]
+
+
+def _absent(parts: Sequence[_Part]) -> AnyArray | None:
+    if all(missing is None for _, missing in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(one.shape, np.bool_) if missing is None else missing for one, missing in parts]
+    )
+
+
+def _parts(block: Block, dtype: type) -> Iterator[_Part]:
+    """Series of one dtype, shape (series, times), and where they have no number (None: nowhere)."""
     columns = len(block.columns)
     for name, (own, _) in PLANES.items():
         if own is dtype and name in block.planes:
-            missing = block.why[:, columns_of(name, columns, block.narrow)] != 0
-            if name == "count":
-                missing = np.zeros_like(missing)
-            yield _series(block.planes[name]), _series(missing)
+            missing = None
+            if block.reasons and name != "count":
+                missing = _series(block.why[:, columns_of(name, columns, block.narrow)] != 0)
+            yield _series(block.planes[name]), missing
     if dtype is np.float64:
-        yield block.times[None, :], np.zeros((1, block.times.size), np.bool_)
+        yield block.times[None, :], None
 
 
 def _series(plane: AnyArray) -> AnyArray:

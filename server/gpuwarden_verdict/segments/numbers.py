@@ -44,17 +44,22 @@ class _Residuals:
     values: U64
 
 
-def pack_numbers(packer: Packer, block: AnyArray, absent: Bool) -> None:
+def pack_numbers(packer: Packer, block: AnyArray, absent: Bool | None) -> None:
     """Append a block.
 
     Args:
         packer: Where to.
         block: float32 or float64, shape (series, times), of at least one time.
-        absent: Cells whose number does not matter, same shape. They come back as some number: who
-            knows why they are absent puts NaN there.
+        absent: Cells whose number does not matter, same shape; None for none. They come back as
+            some number: who knows why they are absent puts NaN there.
     """
-    filled = np.ascontiguousarray(_filled(block, absent) if absent.any() else block)
+    if absent is not None and absent.any():
+        block = _filled(block, absent)
+    filled = np.ascontiguousarray(block)
     bits = filled.view(f"u{filled.dtype.itemsize}")
+    if bits.shape[1] == 1:
+        _pack_single(packer, bits)
+        return
     decimals, integers = _as_integers(filled, bits)
     forms = np.where(decimals >= 0, _INTEGERS, _XOR).astype(np.uint8)
     forms[(bits == bits[:, :1]).all(axis=1)] = _CONSTANT
@@ -63,6 +68,14 @@ def pack_numbers(packer: Packer, block: AnyArray, absent: Bool) -> None:
     _pack_xor(packer, bits[forms == _XOR])
     packer.add(decimals[forms == _INTEGERS].astype(np.uint8))
     _pack_integers(packer, integers)
+
+
+def _pack_single(packer: Packer, bits: AnyArray) -> None:
+    """Series of one number each: all are constant, and there is nothing to look for."""
+    packer.add(np.full(len(bits), _CONSTANT, np.uint8))
+    packer.add_integers(bits.ravel().astype(np.uint64))
+    packer.add(b"")
+    _pack_integers(packer, np.empty((0, 1), np.int64))
 
 
 def unpack_numbers(unpacker: Unpacker, dtype: type[Any], series: int, times: int) -> AnyArray:
@@ -139,9 +152,13 @@ def _unpack_xor(unpacker: Unpacker, series: int, times: int, size: int) -> AnyAr
 
 def _pack_integers(packer: Packer, integers: I64) -> None:
     series, times = integers.shape
+    if not series:
+        for nothing in (b"", b"", b"\0", b"\0", b"\0"):  # as below, of none
+            packer.add(nothing)
+        return
     tried = [_residuals(integers, order) for order in _ORDERS[:times]]
     costs = np.stack([np.log2(one.values + 1.0, dtype=np.float32).sum(axis=1) for one in tried])
-    orders = costs.argmin(axis=0).astype(np.uint8) if series else np.empty(0, np.uint8)
+    orders = costs.argmin(axis=0).astype(np.uint8)
     divisors = np.ones(series, np.int64)
     widths = np.zeros(series, np.uint8)
     packer.add(orders)

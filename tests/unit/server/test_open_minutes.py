@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from gpuwarden_server.history.buffer import OpenMinutes
 from gpuwarden_server.history.meters import HistoryMeters
-from gpuwarden_server.history.sealing import readings_of
+from gpuwarden_server.history.sealing import Sealer, gather, readings_of
 from gpuwarden_verdict.segments.blocks import Block
 from gpuwarden_verdict.windows import JoinedTables, join_as, join_tables, layout_of
 from gpuwarden_wire.batches import Table
@@ -75,6 +75,41 @@ def test_readings_are_the_same_whichever_way_batches_came() -> None:
     for batches in (regular, holes, disorder):
         assert same(readings_of("n0", batches), readings_of("n0", apart(batches)))
     assert readings_of("n0", regular)[1].times.tolist() == [600.5, 610.0, 621.0]
+
+
+def test_nodes_rolled_up_together_come_out_as_each_by_itself() -> None:
+    regular = [batch_at(600.0, 600.5), batch_at(610.0, 610.0), batch_at(620.0, 621.0)]
+    fleet = {
+        "n0": regular,
+        "n1": [batch_at(601.0, 601.0), batch_at(611.0, 611.5), batch_at(622.0, 621.5)],
+        "n2": [*regular, batch_at(630.0, 630.0, hole=True)],
+        "n3": [regular[1], regular[0], regular[2], batch_at(630.0, 630.0)],
+        "n4": apart(regular),
+    }
+    earlier = {"n0": [batch_at(550.0, 550.0)], "n1": [batch_at(620.0, 620.0)]}
+    together = Sealer()
+    together.remember(together.roll_up(gather(earlier.items())))
+    found = together.roll_up(gather(fleet.items()))
+    for node_id, batches in fleet.items():
+        alone = Sealer()
+        own = {node_id: earlier[node_id]} if node_id in earlier else {}
+        alone.remember(alone.roll_up(gather(own.items())))
+        expected = alone.roll_up(gather([(node_id, batches)]))
+        held = [part for block in found if (part := block.of_node(node_id)) is not None]
+        assert len(held) == len(expected)
+        assert all(same_numbers(one, expected) for one in held)
+
+
+def same_numbers(one: Block, expected: list[Block]) -> bool:
+    """Whether one of the blocks says the same, its minute included."""
+    return any(
+        one.rows == other.rows
+        and one.columns == other.columns
+        and one.times.tolist() == other.times.tolist()
+        and all(np.array_equal(one.planes[n], other.planes[n], True) for n in one.planes)
+        and np.array_equal(one.why, other.why)
+        for other in expected
+    )
 
 
 def test_what_a_checkpoint_kept_of_open_minutes_comes_back_as_the_same_batches() -> None:
