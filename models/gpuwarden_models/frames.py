@@ -71,6 +71,7 @@ class Frame:
         boot_ids: Boot of each node.
         tables: One a kind of entity.
         events: Since the frame before, in order.
+        late: Nodes, as indices, whose readings arrive late where a sink has a time of arrival.
     """
 
     at: float
@@ -78,6 +79,7 @@ class Frame:
     boot_ids: tuple[str, ...]
     tables: tuple[FrameTable, ...]
     events: tuple[NodeEvent, ...]
+    late: frozenset[int] = frozenset()
 
 
 def wire_tables(frame: Frame, node: int) -> tuple[Table, ...]:

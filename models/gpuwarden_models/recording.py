@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 
@@ -229,13 +230,12 @@ class _Teller:
         )
         gpus = layout.kinds.get(EntityKind.GPU)
         self._xids = RecordedXids(gpus, layout.nodes, catalogue.channels) if gpus else None
-        slots = {
-            (node, facts.pci_bus_id): uuid
+        slots: dict[tuple[str, str], tuple[tuple[float, str], ...]] = {
+            (node, facts.pci_bus_id): ((-inf, uuid),)
             for (node, uuid), facts in catalogue.facts.items()
             if facts.pci_bus_id
         }
-        slots |= {(row.node, row.pci_bus_id): row.gpu_uuid for row in tables.fleet}
-        slots = {place: uuid for place, uuid in slots.items() if place[1]}
+        slots |= _slots(tables.fleet)
         self._names = layout.nodes
         self._before = history.start - history.interval_s
         known = KnownEntities(slots, layout.entities())
@@ -267,6 +267,16 @@ class _Teller:
         while self._waiting is not None and self._waiting.event.observed_at <= at:
             yield self._waiting
             self._waiting = next(self._lines, None)
+
+
+def _slots(fleet: Sequence[FleetRow]) -> dict[tuple[str, str], tuple[tuple[float, str], ...]]:
+    """Who is in each slot and who was; of two that say no time the later line holds."""
+    found: dict[tuple[str, str], dict[float, str]] = {}
+    for row in fleet:
+        if row.pci_bus_id:
+            since = -inf if row.since is None else row.since
+            found.setdefault((row.node, row.pci_bus_id), {})[since] = row.gpu_uuid
+    return {place: tuple(sorted(there.items())) for place, there in found.items()}
 
 
 def read_tables(folder: Path) -> Tables:

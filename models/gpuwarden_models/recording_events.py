@@ -31,22 +31,27 @@ _KINDS: Mapping[Family, EntityKind] = MappingProxyType(
 )
 
 
+Slots = Mapping[tuple[str, str], tuple[tuple[float, str], ...]]
+"""GPUs by node and PCI address, each with the epoch seconds from which it is there, in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownEntities:
     """Whom lines may speak about.
 
     Attributes:
-        gpus: GPU by node and PCI address.
+        gpus: Who is in each slot, and who was.
         others: Node, kind and key of all other entities that the metrics name.
     """
 
-    gpus: Mapping[tuple[str, str], str]
+    gpus: Slots
     others: Set[tuple[str, EntityKind, str]]
 
-    def of(self, node: str, found: KernelEvent) -> tuple[EntityKind, str]:
-        """Whom a line speaks about; the node, where it names nobody that is known."""
-        if gpu := self.gpus.get((node, found.pci_bus_id or "")):
-            return EntityKind.GPU, gpu
+    def of(self, node: str, found: KernelEvent, at: float) -> tuple[EntityKind, str]:
+        """Whom a line of a moment speaks about; the node, where it names nobody that is known."""
+        if there := self.gpus.get((node, found.pci_bus_id or "")):
+            began = [gpu for since, gpu in there if since <= at]
+            return EntityKind.GPU, began[-1] if began else there[0][1]
         kind, device = _KINDS.get(found.family), found.device or ""
         if kind is None or not device:
             return EntityKind.NODE, ""
@@ -124,8 +129,8 @@ def _read_log(path: Path, reading: _Reading) -> list[NodeEvent]:
 
 
 def _event(node: str, number: int, found: KernelEvent, said: datetime, reading: _Reading) -> Event:
-    kind, entity = reading.known.of(node, found)
     moment = reading.moment(said)
+    kind, entity = reading.known.of(node, found, moment)
     old = moment < reading.start - _NEWS_S
     return Event(
         id=f"file:{node}:{number}",

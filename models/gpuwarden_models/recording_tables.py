@@ -36,6 +36,7 @@ class FleetRow:
         leaf: Leaf switch of the node.
         power: Power domain of the node; a column beyond those that every recording may have.
         mounts: Mount points that the node should have.
+        since: Epoch seconds from which it has been in its slot; None where it always was.
     """
 
     node: str
@@ -48,6 +49,7 @@ class FleetRow:
     leaf: str = ""
     power: str = ""
     mounts: tuple[str, ...] = ()
+    since: float | None = None
 
     @property
     def slot(self) -> str:
@@ -121,7 +123,12 @@ def read_fleet(path: Path) -> tuple[FleetRow, ...]:
     """
     found: dict[str, FleetRow] = {}
     for number, row in _rows(path, ("node", "gpu_uuid")):
-        fleet_row = _fleet_row(row)
+        try:
+            fleet_row = _fleet_row(row)
+        except ValueError as error:
+            raise RecordingError(
+                f"{path}, line {number}: since: {error}; epoch seconds or ISO 8601, or empty"
+            ) from error
         if not (fleet_row.node and fleet_row.gpu_uuid):
             raise RecordingError(
                 f"{path}, line {number}: names no node or no gpu_uuid; fill it in, or take it out"
@@ -148,6 +155,7 @@ def _fleet_row(row: Mapping[str, str]) -> FleetRow:
         leaf=row.get("leaf", ""),
         power=row.get("power", ""),
         mounts=_words(row.get("mounts", "")),
+        since=parse_time(row["since"]) if row.get("since") else None,
     )
 
 

@@ -6,12 +6,17 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from math import inf
 from pathlib import Path
+from typing import TypeVar
 
+from gpuwarden_models.simulator.fault_names import FaultName
 from gpuwarden_models.simulator.metrics_writers import Form
+from gpuwarden_models.simulator.parameters import GpuModel, parameters_for, parameters_hash
 from gpuwarden_models.simulator.recording_writer import RecordingWriter
-from gpuwarden_models.simulator.schedule import COMMON, random_story
+from gpuwarden_models.simulator.schedule import RateTable, Selection, random_story
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.topology import build_topology
 from gpuwarden_models.simulator.wire_player import WirePlayer
@@ -29,6 +34,7 @@ class SimulationReport:
         events: Events, kernel lines included.
         faults: Faults and confounders by name.
         seed: Seed that makes the same recording again.
+        parameters_sha256: Of the simulator's parameters.
     """
 
     folder: Path
@@ -38,6 +44,72 @@ class SimulationReport:
     events: int
     faults: Mapping[str, int]
     seed: int
+    parameters_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """How a recording departs from the usual one.
+
+    Attributes:
+        gpu_model: h100 or a100.
+        rates: dense or calibrated.
+        fault_factor: Moves the rates of what needs action.
+        scale_parameters: Moves all rates, noise and losses.
+        only: Mechanisms that come alone, none for all.
+        without: Mechanisms that do not come.
+        confounders_only: Nothing that needs action.
+        precursors: False for a control in which no fault announces itself.
+        common_causes: Faults and operations that many entities show, beside those of single parts.
+    """
+
+    gpu_model: str = GpuModel.H100
+    rates: str = RateTable.DENSE
+    fault_factor: float = 1.0
+    scale_parameters: float = 1.0
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    confounders_only: bool = False
+    precursors: bool = True
+    common_causes: bool = False
+
+    def selection(self) -> Selection:
+        """Which faults come.
+
+        Raises:
+            ValueError: A word or number that there is not; the message says which there are.
+        """
+        for name in ("fault_factor", "scale_parameters"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} is {getattr(self, name)}: use a positive number")
+        return Selection(
+            table=_word("rates", self.rates, RateTable),
+            factor=self.scale_parameters,
+            fault_factor=self.fault_factor,
+            only=tuple(_word("only", name, FaultName) for name in self.only),
+            without=tuple(_word("without", name, FaultName) for name in self.without),
+            confounders_only=self.confounders_only,
+            precursors=self.precursors,
+            common=self.common_causes,
+        )
+
+    def model(self) -> GpuModel:
+        """The GPU.
+
+        Raises:
+            ValueError: There is no such model.
+        """
+        return _word("gpu_model", self.gpu_model, GpuModel)
+
+
+_USUAL = Variation()
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def _word(what: str, text: str, words: type[_Word]) -> _Word:
+    if text not in tuple(words):
+        raise ValueError(f"{what} is {text!r}: use {', '.join(words)}")
+    return words(text)
 
 
 def simulate(
@@ -48,8 +120,7 @@ def simulate(
     seed: int,
     interval_s: float,
     form: str = Form.PARQUET,
-    *,
-    common_causes: bool = False,
+    variation: Variation = _USUAL,
 ) -> SimulationReport:
     """Simulate a fleet with random faults and write a recording.
 
@@ -61,22 +132,24 @@ def simulate(
         seed: Equal arguments give equal recordings.
         interval_s: Time between readings.
         form: Of the metrics: parquet, openmetrics or both.
-        common_causes: Faults and operations that many entities show, beside those of single parts.
+        variation: How it departs from the usual recording.
 
     Raises:
-        ValueError: A number is out of range, or there is no such form; the message says which and
+        ValueError: A number is out of range, or there is no such word; the message says which and
             what to use.
         FileExistsError: `out` has files in it already.
     """
     if hours <= 0:
         raise ValueError(f"hours is {hours}: use a positive number")
+    selection, model = variation.selection(), variation.model()
     topology = build_topology(nodes, gpus_per_node, seed)
-    story = random_story(topology, hours, seed)
-    if common_causes:
-        story += random_story(topology, hours, seed, COMMON, stream=4)
-    setting = Setting(nodes, gpus_per_node, seed, interval_s)
+    story = selection.story(topology, model, hours, seed)
+    parameters = parameters_for(model, variation.scale_parameters)
+    setting = Setting(nodes, gpus_per_node, seed, interval_s, parameters=parameters)
     simulation = Simulation(setting, story)
-    writer = RecordingWriter(out, form_of(form), common_causes=common_causes)
+    common = variation.common_causes
+    more = {"variation": asdict(variation)}
+    writer = RecordingWriter(out, form_of(form), common_causes=common, more=more)
     frames = max(round(hours * 3600.0 / interval_s), 1)
     for frame in simulation.frames(frames):
         writer.add(frame)
@@ -89,6 +162,7 @@ def simulate(
         events=writer.events,
         faults=dict(Counter(fault.name.value for fault in story)),
         seed=seed,
+        parameters_sha256=parameters_hash(),
     )
 
 
@@ -98,9 +172,7 @@ def form_of(text: str) -> Form:
     Raises:
         ValueError: There is none such.
     """
-    if text not in tuple(Form):
-        raise ValueError(f"form is {text!r}: use {', '.join(Form)}")
-    return Form(text)
+    return _word("form", text, Form)
 
 
 def live_fleet(

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwarden_models.simulator.story import FAULT_KINDS, FaultName, ScriptedFault
+from gpuwarden_models.simulator.fault_names import FAULT_KINDS, FaultName
+from gpuwarden_models.simulator.story import ScriptedFault, Shape
 from gpuwarden_models.simulator.topology import Topology
 from gpuwarden_wire.metrics import EntityKind
 
@@ -32,6 +33,7 @@ class ActiveFault:
         elapsed_s: Since onset, at the end of the present step.
         job_id: Job that it ended, "" none so far.
         drawn: What it drew for its nodes, None so far.
+        entity: What it is on by name: parts are replaced, and the next one has another.
     """
 
     def __init__(self, fault: ScriptedFault, row: int) -> None:
@@ -39,6 +41,7 @@ class ActiveFault:
         self.elapsed_s = 0.0
         self.job_id = ""
         self.drawn: NDArray[np.float64] | None = None
+        self.entity = fault.entity
         self.said: set[str] = set()
 
     @property
@@ -46,6 +49,20 @@ class ActiveFault:
         """Share of the ramp that has passed, 0..1."""
         full = self.fault.full_after_s
         return 1.0 if full <= 0 else min(self.elapsed_s / full, 1.0)
+
+    @property
+    def needed(self) -> bool:
+        """Whether the moment has come from which action is needed."""
+        return self.elapsed_s >= self.fault.needed_after_s
+
+    def number(self, name: str) -> float:
+        """One of the mechanism's own numbers."""
+        return self.fault.mechanism.numbers[name]
+
+    def growth(self, usual: Shape = Shape.LATE) -> float:
+        """Share of the full effect times severity, in the fault's shape or the usual one."""
+        shape = self.fault.shape or usual
+        return shape.grown(self.progress, self.elapsed_s) * self.fault.severity
 
     def once(self, milestone: str) -> bool:
         """True the first time it is asked for this milestone."""

@@ -13,18 +13,12 @@ from numpy.typing import NDArray
 
 from gpuwarden_models.simulator import kernel_lines
 from gpuwarden_models.simulator.active import ActiveFault, nic_place
+from gpuwarden_models.simulator.fault_names import FaultName
 from gpuwarden_models.simulator.jobs import JobState
-from gpuwarden_models.simulator.story import FaultName
 from gpuwarden_models.simulator.topology import EXPORTS
 from gpuwarden_models.simulator.world import World
 from gpuwarden_wire.events import EventKind
 from gpuwarden_wire.metrics import EntityKind
-
-_NOT_RESPONDING_FROM = 1.5
-"""Times its capacity that must be asked of the NFS server before clients complain in the log."""
-
-_CAPPED_SHARE = 0.9
-"""Of samples, as fleets at full draw show it."""
 
 
 def _nodes(active: ActiveFault, world: World) -> NDArray[np.int64]:
@@ -63,7 +57,7 @@ def _mount_stall(active: ActiveFault, world: World, dt: float) -> None:
     share = world.parameters.storage.stalled_share / active.fault.severity
     world.effects.storage_share = 1.0 - active.progress * (1.0 - share)
     # What was asked in the step before, of what is left now.
-    if world.mounts.pressure >= _NOT_RESPONDING_FROM and active.once("said"):
+    if world.mounts.pressure >= active.number("heard_from") and active.once("said"):
         _servers(active, world, kernel_lines.nfs_not_responding)
 
 
@@ -171,13 +165,14 @@ def _crash_storm(active: ActiveFault, world: World, dt: float) -> None:
 
 
 def _checkpoint_burst(active: ActiveFault, world: World, dt: float) -> None:
-    world.load.pause(_nodes(active, world), world.topology.gpus_per_node)
+    load = world.parameters.jobs.paused_load
+    world.load.pause(_nodes(active, world), world.topology.gpus_per_node, load)
 
 
 def _software_power_cap(active: ActiveFault, world: World, dt: float) -> None:
     rows = _gpus(_nodes(active, world), world)
     busy = world.load.gpu[rows] > 0.5
-    shows = world.rng.random(rows.size) < _CAPPED_SHARE
+    shows = world.rng.random(rows.size) < active.number("share_of_time")
     world.effects.capped[rows[busy & shows]] = True
 
 

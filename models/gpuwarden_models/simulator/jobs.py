@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import TypeAlias
 
 import numpy as np
@@ -13,10 +14,6 @@ from gpuwarden_models.simulator.parameters import JobParameters, Parameters
 from gpuwarden_models.simulator.topology import Topology
 
 Floats: TypeAlias = NDArray[np.float64]
-
-
-PAUSED = 0.06
-"""Load of a pause: it draws a little; public H100 runs dip to near idle."""
 
 
 class JobState(StrEnum):
@@ -36,6 +33,7 @@ class JobPhase(StrEnum):
     LOAD = "load"  # program, data and checkpoint are read, the GPUs warm up
     COMPUTE = "compute"
     SAVE = "save"  # a checkpoint is written, the GPUs wait
+    HANG = "hang"  # a rank is gone: the others wait in a collective, at full utilisation
 
 
 @dataclass(slots=True)
@@ -53,6 +51,8 @@ class Job:
         memory_share: Share of GPU memory in use.
         checkpoint_every_s: Period of its checkpoints.
         checkpoint_s: Length of one.
+        hangs_from: Epoch seconds since when it waits for a rank; infinite while it works.
+        ends_as: How it ends at `end`; None draws it.
     """
 
     job_id: str
@@ -65,15 +65,19 @@ class Job:
     memory_share: float
     checkpoint_every_s: float
     checkpoint_s: float
+    hangs_from: float = inf
+    ends_as: JobState | None = None
 
-    def load(self, now: float, warm_up_s: float) -> tuple[float, JobPhase]:
+    def load(self, now: float, jobs: JobParameters) -> tuple[float, JobPhase]:
         """Share of full load and phase at `now`."""
-        since = now - self.start
+        since, warm_up_s = now - self.start, jobs.warm_up_s
+        if now >= self.hangs_from:
+            return jobs.spin_load, JobPhase.HANG
         if since < warm_up_s:
             return since / warm_up_s, JobPhase.LOAD
         phase = (since - warm_up_s) % self.checkpoint_every_s
         if phase > self.checkpoint_every_s - self.checkpoint_s:
-            return PAUSED, JobPhase.SAVE
+            return jobs.paused_load, JobPhase.SAVE
         return 1.0, JobPhase.COMPUTE
 
 
@@ -87,6 +91,7 @@ class Load:
         gpu_memory: Share of memory in use, shape (GPUs,).
         writing: Nodes that write a checkpoint, bool, shape (nodes,).
         reading: Nodes whose job starts and reads, bool, shape (nodes,).
+        spinning: GPUs that wait in a collective at full utilisation, bool, shape (GPUs,).
     """
 
     gpu: Floats
@@ -94,6 +99,7 @@ class Load:
     gpu_memory: Floats
     writing: NDArray[np.bool_]
     reading: NDArray[np.bool_]
+    spinning: NDArray[np.bool_]
 
     @property
     def busy(self) -> Floats:
@@ -101,10 +107,10 @@ class Load:
         shares: Floats = self.gpu.reshape(self.writing.size, -1).mean(axis=1)
         return shares
 
-    def pause(self, nodes: NDArray[np.int64], gpus_per_node: int) -> None:
-        """Let the jobs on some nodes write a checkpoint."""
+    def pause(self, nodes: NDArray[np.int64], gpus_per_node: int, load: float) -> None:
+        """Let the jobs on some nodes write a checkpoint, their GPUs at some load."""
         rows = _gpu_rows(nodes, gpus_per_node)
-        self.gpu[rows] = np.minimum(self.gpu[rows], PAUSED)
+        self.gpu[rows] = np.minimum(self.gpu[rows], load)
         self.writing[nodes] = self.gpu_watts[rows].reshape(nodes.size, -1).any(axis=1)
 
 
@@ -128,6 +134,7 @@ class JobBoard:
         self._rng = rng
         (self._ends,) = rng.spawn(1)  # of its own: how jobs end changes nobody else's numbers
         self._changed: set[int] = set()
+        self._drained_until: Floats = np.full(len(topology.nodes), -np.inf)
         self._number = 0
         self.ended: list[Job] = []
         self._partitions = [
@@ -160,6 +167,17 @@ class JobBoard:
             if np.isin(partition.nodes, nodes).any():
                 partition.free_until = max(partition.free_until, until)
 
+    def hang(self, job: Job, now: float, fails_at: float, state: JobState) -> None:
+        """A running job loses a rank: it waits, and ends when it notices."""
+        if now >= job.hangs_from:
+            return
+        job.hangs_from = now
+        job.end, job.ends_as = min(job.end, fails_at), state
+
+    def drain(self, nodes: NDArray[np.int64], until: float) -> None:
+        """No new job takes these nodes before `until`; the partition goes on without them."""
+        self._drained_until[nodes] = np.maximum(self._drained_until[nodes], until)
+
     def advance(self, now: float) -> Load:
         """Start and end jobs that are due, and say what they ask for at `now`."""
         gpus = len(self._topology.gpus)
@@ -169,20 +187,23 @@ class JobBoard:
             gpu_memory=np.full(gpus, 0.006),  # the driver's own share of an idle GPU
             writing=np.zeros(len(self._topology.nodes), dtype=np.bool_),
             reading=np.zeros(len(self._topology.nodes), dtype=np.bool_),
+            spinning=np.zeros(gpus, dtype=np.bool_),
         )
         for partition in self._partitions:
             if partition.job is not None and now >= partition.job.end:
-                self._end(partition, now, self._planned_end())
-            if partition.job is None and now >= partition.free_until:
-                partition.job = self._begin(partition.nodes, now)
+                self._end(partition, now, partition.job.ends_as or self._planned_end())
+            free = partition.nodes[self._drained_until[partition.nodes] <= now]
+            if partition.job is None and now >= partition.free_until and free.size:
+                partition.job = self._begin(free, now)
             if partition.job is not None:
                 self._put(load, partition.job, now)
         return load
 
     def _put(self, load: Load, job: Job, now: float) -> None:
         rows = _gpu_rows(job.nodes, self._topology.gpus_per_node)
-        share, phase = job.load(now, self._jobs.warm_up_s)
+        share, phase = job.load(now, self._jobs)
         load.gpu[rows] = share
+        load.spinning[rows] = phase is JobPhase.HANG
         load.gpu_watts[rows] = job.gpu_watts
         load.gpu_memory[rows] = job.memory_share
         load.writing[job.nodes] = phase is JobPhase.SAVE
@@ -194,11 +215,16 @@ class JobBoard:
         return changed
 
     def _planned_end(self) -> JobState:
-        drawn = float(self._ends.random())
-        for state, share in self._jobs.bad_ends:
+        drawn, jobs = float(self._ends.random()), self._jobs
+        shares = (
+            (JobState.FAILED, jobs.failed_share),
+            (JobState.CANCELLED, jobs.cancelled_share),
+            (JobState.TIMEOUT, jobs.timeout_share),
+        )
+        for state, share in shares:
             drawn -= share
             if drawn < 0:
-                return JobState(state)
+                return state
         return JobState.COMPLETED
 
     def _begin(self, nodes: NDArray[np.int64], now: float) -> Job:

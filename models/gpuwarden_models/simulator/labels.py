@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuwarden_models.simulator.story import ScriptedFault
+from gpuwarden_models.simulator.active import ActiveFault
 from gpuwarden_models.simulator.topology import Topology
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_wire.metrics import EntityKind
@@ -38,20 +38,18 @@ class Label:
 _PLACES = {"leaf": "fabric", "mount": "mount"}
 
 
-def labels_of(
-    fault: ScriptedFault, start: float, topology: Topology, job_id: str = ""
-) -> Iterator[Label]:
+def labels_of(active: ActiveFault, start: float, topology: Topology) -> Iterator[Label]:
     """The rows of one fault.
 
     A place that is at fault has a row of its own; nodes behind it, and behind what is nobody's
     fault, have rows that say that nobody may be excluded for it.
 
     Args:
-        fault: What was scripted.
+        active: The fault.
         start: Epoch seconds of the simulation's start.
         topology: The fleet.
-        job_id: Job that the fault ended, "" none.
     """
+    fault = active.fault
     onset = start + fault.at_s
     note = f"simulated mechanism={fault.name}"
     if fault.kind.action_needed and fault.needed_after_s > 0:
@@ -71,6 +69,6 @@ def labels_of(
         device = fault.entity.rsplit("/", 1)[0]
         yield row("nic", device, needed=fault.kind.action_needed)
     else:
-        yield row(fault.kind.entity_kind.value, fault.entity, needed=fault.kind.action_needed)
-    if job_id:
-        yield row("job", job_id, needed=False)
+        yield row(fault.kind.entity_kind.value, active.entity, needed=fault.kind.action_needed)
+    if active.job_id:
+        yield row("job", active.job_id, needed=False)

@@ -46,6 +46,13 @@ _SIMULATED: Mapping[EntityKind, tuple[str, ...]] = MappingProxyType(
             "gpu_nvlinks_inactive",
             "gpu_nvlink_errors_total",
             "gpu_probe_seconds",
+            "gpu_power_cap_seconds_total",
+            "gpu_sram_corrected_aggregate_total",
+            "gpu_sram_secded_uncorrected_aggregate_total",
+            "gpu_sram_threshold_exceeded",
+            "gpu_nvlink_recoveries_total",
+            "gpu_aer_correctable_total",
+            "gpu_aer_fatal_total",
         ),
         EntityKind.NIC: (
             "nic_port_state",
@@ -123,6 +130,9 @@ _SIMULATED: Mapping[EntityKind, tuple[str, ...]] = MappingProxyType(
             "node_nfs_mounts_left_out",
             "node_gpu_processes",
             "node_gpu_processes_without_job",
+            "node_memory_corrected_errors_total",
+            "node_memory_uncorrected_errors_total",
+            "node_driver_reloads_total",
         ),
     }
 )

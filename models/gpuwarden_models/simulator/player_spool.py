@@ -39,6 +39,7 @@ class NodeSpool:
         shed: Telemetry batches dropped before delivery.
         held_until: Monotonic seconds before which nothing is sent: the server said wait.
         backoff_s: How long the next such wait is.
+        late: Whether readings are held back for now; events are not.
         trouble: Latest refusal or broken connection, "" where the last answer was good.
     """
 
@@ -51,6 +52,7 @@ class NodeSpool:
         self.held_until = 0.0
         self.backoff_s = FIRST_BACKOFF_S
         self.trouble = ""
+        self.late = False
         self._lanes = {stream: _Lane() for stream in Stream}
         self._undeclared: list[ShedRange] = []
 
@@ -93,8 +95,8 @@ class NodeSpool:
         """
         if now < self.held_until:
             return None
-        for lane in self._lanes.values():
-            if lane.pending:
+        for stream, lane in self._lanes.items():
+            if lane.pending and not (self.late and stream is Stream.TELEMETRY):
                 return lane.pending[0]
         return None
 
@@ -131,6 +133,10 @@ class NodeSpool:
     def waiting(self) -> int:
         """Batches not yet applied."""
         return sum(len(lane.pending) for lane in self._lanes.values())
+
+    def held_back(self) -> int:
+        """Of these, readings that are late."""
+        return len(self._lanes[Stream.TELEMETRY].pending) if self.late else 0
 
     def _take(self, batch: Batch) -> _Lane:
         lane = self._lanes[batch.stream]

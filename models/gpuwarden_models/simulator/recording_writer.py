@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,12 @@ class RecordingWriter:
     """Takes frames one by one; `close` writes the small files."""
 
     def __init__(
-        self, folder: Path, form: Form = Form.PARQUET, *, common_causes: bool = False
+        self,
+        folder: Path,
+        form: Form = Form.PARQUET,
+        *,
+        common_causes: bool = False,
+        more: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         """Start a recording in a new or empty folder.
 
@@ -39,13 +45,14 @@ class RecordingWriter:
             folder: Where.
             form: Of the metrics.
             common_causes: Whether the story has what many entities show together.
+            more: What else recording.json says of how it was made.
 
         Raises:
             FileExistsError: The folder has files in it already.
         """
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: name a new folder, or empty it")
-        self._folder, self._common_causes = folder, common_causes
+        self._folder, self._common_causes, self._more = folder, common_causes, more
         (folder / "metrics").mkdir(parents=True, exist_ok=True)
         (folder / "kernel").mkdir(exist_ok=True)
         self._writers = make_writers(folder / "metrics", form)
@@ -118,7 +125,8 @@ class RecordingWriter:
             "seed": setting.seed,
             "common_causes": self._common_causes,
             "generator": GENERATOR,
-            "parameters_sha256": parameters_hash(setting.parameters),
+            "parameters_sha256": parameters_hash(),
+            **self._more,
         }
         text = json.dumps(description, indent=2)
         (self._folder / "recording.json").write_text(f"{text}\n", encoding="utf-8")
@@ -145,7 +153,7 @@ def _write_fleet(path: Path, simulation: Simulation) -> None:
     topology = simulation.topology
     _write_csv(
         path,
-        "node,gpu_index,gpu_uuid,serial,pci_bus_id,model,rack,leaf,mounts,power",
+        "node,gpu_index,gpu_uuid,serial,pci_bus_id,model,rack,leaf,mounts,power,since",
         (
             (
                 topology.nodes[gpu.node],
@@ -158,8 +166,10 @@ def _write_fleet(path: Path, simulation: Simulation) -> None:
                 topology.leaves[gpu.node],
                 ";".join(EXPORTS),
                 topology.powers[gpu.node],
+                "" if part.since == simulation.setting.start else f"{part.since:.3f}",
             )
-            for gpu in topology.gpus
+            for part in simulation.parts
+            for gpu in (part.gpu,)
         ),
     )
 

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from gpuwarden_models.frames import Frame, FrameTable
 from gpuwarden_models.simulator.active import ActiveFault, row_of
-from gpuwarden_models.simulator.faults import ADVANCE, end_fault
+from gpuwarden_models.simulator.faults import ADVANCE, END, end_fault, take_out
 from gpuwarden_models.simulator.labels import Label, labels_of
 from gpuwarden_models.simulator.machines import DISK_SCHEMA, NIC_SCHEMA, NODE_SCHEMA
-from gpuwarden_models.simulator.parameters import Parameters
+from gpuwarden_models.simulator.parameters import DRAINED_AFTER_S, Parameters
 from gpuwarden_models.simulator.plant import GPU_SCHEMA
 from gpuwarden_models.simulator.storage import MOUNT_SCHEMA
 from gpuwarden_models.simulator.story import ScriptedFault
 from gpuwarden_models.simulator.topology import DISKS, EXPORTS, Topology, build_topology
-from gpuwarden_models.simulator.world import World
+from gpuwarden_models.simulator.world import Part, World
 from gpuwarden_wire.events import EventKind
+from gpuwarden_wire.metrics import EntityKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ class Simulation:
         if setting.interval_s <= 0:
             raise ValueError(f"interval_s is {setting.interval_s}: use a positive number")
         self.setting = setting
-        self.topology: Topology = build_topology(setting.nodes, setting.gpus_per_node, setting.seed)
+        topology = build_topology(setting.nodes, setting.gpus_per_node, setting.seed)
         salt = setting.salt or str(setting.seed)
-        self._world = World(self.topology, setting.parameters, setting.seed, setting.start, salt)
+        self._world = World(topology, setting.parameters, setting.seed, setting.start, salt)
         self._noise = np.random.default_rng([setting.seed, 1])
         self._silent_until: NDArray[np.float64] = np.zeros(setting.nodes)
         self._lock = Lock()
@@ -72,9 +73,20 @@ class Simulation:
         self._active: list[ActiveFault] = []
         self._past: list[ActiveFault] = []
         self._number = 0
-        self._keys = _Keys(self.topology)
+        self._keys = _Keys(topology)
+        self._former_keys: list[_Keys] = []  # kept, since whoever reads frames may know them by id
         for fault in faults:
             self._waiting.append(ActiveFault(fault, row_of(fault, self.topology)))
+
+    @property
+    def topology(self) -> Topology:
+        """What there is now: parts are replaced."""
+        return self._world.topology
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All GPUs so far, those first that were there from the start."""
+        return tuple(self._world.parts)
 
     @property
     def now(self) -> float:
@@ -102,7 +114,7 @@ class Simulation:
         with self._lock:
             ended = 0
             for active in (*self._active, *self._waiting):
-                if active.fault.entity == entity:
+                if entity in (active.fault.entity, active.entity):
                     active.fault = replace(
                         active.fault, duration_s=max(self.elapsed_s - active.fault.at_s, 0.0)
                     )
@@ -135,7 +147,7 @@ class Simulation:
         return tuple(
             label
             for active in ordered
-            for label in labels_of(active.fault, self.setting.start, self.topology, active.job_id)
+            for label in labels_of(active, self.setting.start, self.topology)
         )
 
     def board_jobs(self) -> tuple[JobView, ...]:
@@ -162,20 +174,34 @@ class Simulation:
         now_s = self.elapsed_s
         due = [active for active in self._waiting if active.fault.at_s <= now_s]
         self._waiting = [active for active in self._waiting if active.fault.at_s > now_s]
+        for active in due:
+            if active.fault.kind.entity_kind is EntityKind.GPU:
+                active.entity = self.topology.gpus[active.row].gpu_uuid
         self._active += due
+        self._world.come_back()
         for active in tuple(self._active):
             active.elapsed_s = now_s - active.fault.at_s
             if active.elapsed_s >= active.fault.duration_s:
+                if (ends := END.get(active.fault.name)) is not None:
+                    ends(active, self._world)
                 end_fault(active, self._world)
                 self._active.remove(active)
                 self._past.append(active)
             else:
                 ADVANCE[active.fault.name](active, self._world, dt)
+                noticed = active.elapsed_s >= active.fault.needed_after_s + DRAINED_AFTER_S
+                if active.fault.drained and noticed and active.once("taken out"):
+                    take_out(active, self._world)
 
     def _frame(self) -> Frame:
         world, topology = self._world, self.topology
+        if self._keys.topology is not topology:
+            self._former_keys.append(self._keys)
+            self._keys = _Keys(topology)
         heard = self._heard()
         answers = heard & (world.effects.driver_away_s == 0)
+        hosts = world.machines.node.values.copy()
+        hosts[world.effects.host_missing] = np.nan
         gpu_node = topology.gpu_node
         disk_node = np.repeat(np.arange(len(topology.nodes)), len(DISKS))
         mount_node = np.repeat(np.arange(len(topology.nodes)), len(EXPORTS))
@@ -186,7 +212,7 @@ class Simulation:
                 self._keys.gpus,
                 gpu_node,
                 world.plant.read(),
-                answers[gpu_node],
+                answers[gpu_node] & ~world.effects.mute,
             ),
             FrameTable(
                 NIC_SCHEMA,
@@ -217,11 +243,12 @@ class Simulation:
                 topology.nodes,
                 ("",) * len(topology.nodes),
                 np.arange(len(topology.nodes)),
-                world.machines.node.values.copy(),
+                hosts,
                 heard,
             ),
         )
-        return Frame(world.now, topology.nodes, world.boot_ids, tables, world.take_events())
+        late = frozenset(np.flatnonzero(world.effects.late).tolist())
+        return Frame(world.now, topology.nodes, world.boot_ids, tables, world.take_events(), late)
 
     def _heard(self) -> NDArray[np.bool_]:
         rates, count = self.setting.parameters.rates, len(self.topology.nodes)
@@ -251,6 +278,7 @@ class _Keys:
     """Names of the fleet's entities in row order, made once."""
 
     def __init__(self, topology: Topology) -> None:
+        self.topology = topology
         self.gpus = tuple(gpu.gpu_uuid for gpu in topology.gpus)
         self.nics = tuple(topology.nic_row)
         self.disks = tuple(f"{node}/{disk}" for node in topology.nodes for disk in DISKS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 # Bus numbers of the eight GPUs of an HGX H100 board, as DGX H100 systems list them.
 _BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
-_NODES_PER_RACK = 4
+NODES_PER_RACK = 4
 _RACKS_PER_LEAF = 4
 _RACKS_PER_POWER = 8
 DISKS = ("nvme0n1", "nvme1n1")
@@ -31,6 +31,12 @@ class SimulatedGpu:
     index: int
     node: int
     nic: str
+
+    def next_part(self, number: int) -> SimulatedGpu:
+        """The part that takes its slot as the `number`th after the first."""
+        name = f"gpuwarden-simulated/{self.gpu_uuid}/{number}"
+        identity = uuid.uuid5(uuid.NAMESPACE_URL, name)
+        return replace(self, gpu_uuid=f"GPU-{identity}", serial=_serial(identity))
 
 
 @dataclass(frozen=True)
@@ -121,13 +127,17 @@ def build_topology(nodes: int, gpus_per_node: int, seed: int) -> Topology:
     if not 1 <= gpus_per_node <= len(_BUSES):
         raise ValueError(f"gpus_per_node is {gpus_per_node}: use 1 to {len(_BUSES)}")
     names = tuple(f"gpu-{number:04d}" for number in range(1, nodes + 1))
-    racks = tuple(f"rack-{row // _NODES_PER_RACK + 1:02d}" for row in range(nodes))
-    per_leaf = _NODES_PER_RACK * _RACKS_PER_LEAF
+    racks = tuple(f"rack-{row // NODES_PER_RACK + 1:02d}" for row in range(nodes))
+    per_leaf = NODES_PER_RACK * _RACKS_PER_LEAF
     leaves = tuple(f"leaf-{row // per_leaf + 1:02d}" for row in range(nodes))
-    per_power = _NODES_PER_RACK * _RACKS_PER_POWER
+    per_power = NODES_PER_RACK * _RACKS_PER_POWER
     powers = tuple(f"power-{row // per_power + 1:02d}" for row in range(nodes))
     gpus = tuple(_gpu(seed, node, index) for node in range(nodes) for index in range(gpus_per_node))
     return Topology(names, racks, leaves, powers, gpus, gpus_per_node)
+
+
+def _serial(identity: uuid.UUID) -> str:
+    return f"165{identity.int % 10**10:010d}"
 
 
 def _gpu(seed: int, node: int, index: int) -> SimulatedGpu:
@@ -135,7 +145,7 @@ def _gpu(seed: int, node: int, index: int) -> SimulatedGpu:
     identity = uuid.uuid5(uuid.NAMESPACE_URL, name)
     return SimulatedGpu(
         gpu_uuid=f"GPU-{identity}",
-        serial=f"165{identity.int % 10**10:010d}",
+        serial=_serial(identity),
         pci_bus_id=f"0000:{_BUSES[index]:02x}:00.0",
         index=index,
         node=node,

@@ -182,6 +182,9 @@ class WirePlayer:
     def _waiting(self) -> int:
         return sum(spool.waiting() for spool in self._spools.values())
 
+    def _due(self) -> int:
+        return self._waiting() - sum(spool.held_back() for spool in self._spools.values())
+
     def _produce(self) -> None:
         while not self._stop.is_set():
             frame = self._source.next_frame()
@@ -192,10 +195,14 @@ class WirePlayer:
                 self._stop.wait(max(frame.at + self._interval_s - time.time(), 0.0))
             else:
                 self._wait_for_room()
+        with self._changed:
+            for spool in self._spools.values():
+                spool.late = False
+            self._changed.notify_all()
 
     def _wait_for_room(self) -> None:
         with self._changed:
-            while self._waiting() >= _UNPACED_LIMIT and not self._stop.is_set():
+            while self._due() >= _UNPACED_LIMIT and not self._stop.is_set():
                 self._changed.wait(0.1)
 
     def _seal(self, frame: Frame) -> None:
@@ -209,7 +216,7 @@ class WirePlayer:
             if spool is None:
                 spool = NodeSpool(node_id, frame.boot_ids[row], self._interval_s)
                 self._spools[node_id] = spool
-            spool.boot_id = frame.boot_ids[row]
+            spool.boot_id, spool.late = frame.boot_ids[row], row in frame.late
             own = [frame.events[number].event for number in events.get(node_id, ())]
             if own:
                 spool.seal(Stream.EVENTS, frame.at, events=own)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +13,11 @@ from gpuwarden_kernel_log import parse_line
 from gpuwarden_models.frames import NodeEvent
 from gpuwarden_models.simulator.effects import Effects
 from gpuwarden_models.simulator.jobs import JobBoard, JobState
-from gpuwarden_models.simulator.machines import Machines
+from gpuwarden_models.simulator.machines import NODE_SCHEMA, Machines
 from gpuwarden_models.simulator.parameters import Parameters
 from gpuwarden_models.simulator.plant import GpuPlant
 from gpuwarden_models.simulator.storage import Mounts
-from gpuwarden_models.simulator.topology import DISKS, EXPORTS, Topology
+from gpuwarden_models.simulator.topology import DISKS, EXPORTS, SimulatedGpu, Topology
 from gpuwarden_wire.events import (
     Attribute,
     Event,
@@ -26,6 +28,14 @@ from gpuwarden_wire.events import (
     JobKind,
 )
 from gpuwarden_wire.metrics import EntityKind
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A GPU and the time from which it was in its slot, epoch seconds."""
+
+    gpu: SimulatedGpu
+    since: float
 
 
 class World:
@@ -42,6 +52,7 @@ class World:
         rng: Draws of faults; the background draws elsewhere, so a fault does not change it.
         now: Epoch seconds.
         boot_ids: Boot of each node.
+        parts: All GPUs that ever were there, with the time from which they were.
     """
 
     def __init__(
@@ -55,7 +66,7 @@ class World:
         self.board = JobBoard(topology, parameters, jobs, start)
         self.load = self.board.advance(start)
         self.plant = GpuPlant(topology, parameters, physics, self.load)
-        self.machines = Machines(topology, hosts)
+        self.machines = Machines(topology, parameters, hosts)
         self.rng = faults
         self.now = start
         self.mounts = Mounts(topology, parameters.storage, np.random.default_rng([seed, 3]))
@@ -66,6 +77,9 @@ class World:
         self._line_number = [1000] * len(topology.nodes)
         self._other_number = 0
         self._events: list[NodeEvent] = []
+        self._away: dict[int, tuple[float, list[Callable[[], None]]]] = {}
+        self._generation = [0] * len(topology.gpus)
+        self.parts: list[Part] = [Part(gpu, start) for gpu in topology.gpus]
 
     @property
     def boot_ids(self) -> tuple[str, ...]:
@@ -89,6 +103,36 @@ class World:
             self._line_number[node] = 1000
             self.other_event(node, EventKind.NODE_BOOT, booted_at=self.now)
             self.inventory_event(node)
+
+    def send_away(self, node: int, seconds: float, then: Callable[[], None] = lambda: None) -> None:
+        """A node goes away for a reboot; its job ends, and `then` is done once it is back."""
+        if not self.effects.down[node]:
+            self.stop_jobs(np.array([node]), JobState.CANCELLED)
+        until, waiting = self._away.get(node, (0.0, []))
+        until = max(until, self.now + seconds)
+        self._away[node] = (until, [*waiting, then])
+        self.board.drain(np.array([node]), until)
+        self.effects.down[node] = True
+
+    def come_back(self) -> None:
+        """Nodes whose reboot is over are there again; the others stay away."""
+        over = [node for node, (until, _) in self._away.items() if until <= self.now]
+        for node in self._away:
+            self.effects.down[node] = node not in over
+        for node in over:
+            _, waiting = self._away.pop(node)
+            self.reboot(np.array([node]))
+            for then in waiting:
+                then()
+
+    def replace_gpu(self, gpu: int) -> None:
+        """Another part is in the slot, with a serial and a UUID of its own."""
+        self._generation[gpu] += 1
+        part = self.topology.gpus[gpu].next_part(self._generation[gpu])
+        gpus = (*self.topology.gpus[:gpu], part, *self.topology.gpus[gpu + 1 :])
+        self.topology = replace(self.topology, gpus=gpus)
+        self.plant.replace(gpu)
+        self.parts.append(Part(part, self.now))
 
     def stop_jobs(self, nodes: NDArray[np.int64], state: JobState) -> str:
         """End the jobs on some nodes; returns the id of one, "" where none ran."""
@@ -234,4 +278,5 @@ class World:
             len(self.topology.gpus),
             len(self.topology.nodes),
             self.parameters.gpu.power_limit_watts,
+            len(NODE_SCHEMA.columns),
         )

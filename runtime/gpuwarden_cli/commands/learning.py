@@ -54,6 +54,26 @@ def simulate(
             help="Put reboots, outages, stalls and storms of many nodes into the recording too.",
         ),
     ] = False,
+    gpu_model: Annotated[str, typer.Option(help="Of the fleet: h100 or a100.")] = "h100",
+    rates: Annotated[
+        str, typer.Option(help="How often faults come: dense, or calibrated as in life.")
+    ] = "dense",
+    fault_factor: Annotated[
+        float, typer.Option(help="Moves the rates of faults, and not those of confounders.")
+    ] = 1.0,
+    scale_parameters: Annotated[
+        float, typer.Option(help="Moves all rates, noise and losses of readings.")
+    ] = 1.0,
+    only: Annotated[
+        str, typer.Option(help="Mechanisms that come alone, as docs/simulator.md names them: A,B.")
+    ] = "",
+    without: Annotated[str, typer.Option(help="Mechanisms that do not come: A,B.")] = "",
+    confounders_only: Annotated[
+        bool, typer.Option("--confounders-only", help="Nothing that needs action.")
+    ] = False,
+    no_precursors: Annotated[
+        bool, typer.Option("--no-precursors", help="A control: no fault announces itself.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a fleet with random faults: a recording for `gpuwarden train`, or a live fleet."""
@@ -64,18 +84,39 @@ def simulate(
     if out is None:
         play_live(context, (nodes, gpus_per_node, hours, seed, interval_s or 5.0))
         return
-    run = load("gpuwarden_models.simulate", "simulate", "train")
+    module = "gpuwarden_models.simulate"
+    run, variation = load(module, "simulate", "train"), load(module, "Variation", "train")
+    varied = variation(
+        gpu_model=gpu_model,
+        rates=rates,
+        fault_factor=fault_factor,
+        scale_parameters=scale_parameters,
+        only=_words(only),
+        without=_words(without),
+        confounders_only=confounders_only,
+        precursors=not no_precursors,
+        common_causes=common_causes,
+    )
+    sizes = (nodes, gpus_per_node, hours, seed, interval_s or 30.0)
     try:
-        sizes = (nodes, gpus_per_node, hours, seed, interval_s or 30.0)
-        report = run(out, *sizes, form, common_causes=common_causes)
+        report = run(out, *sizes, form, varied)
     except (ValueError, OSError) as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     if as_json:
         print_json(report)
         return
+    _tell(report)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+def _tell(report: Any) -> None:
     faults = ", ".join(f"{count} {name}" for name, count in sorted(report.faults.items()))
     print(f"{report.folder}: {report.nodes} nodes, {report.gpus} GPUs, {report.frames} moments")
     print(f"  {report.events} events; {faults or 'no fault'}; seed {report.seed}")
+    print(f"  parameters {report.parameters_sha256[:12]}")
     print(f"  next: gpuwarden train {report.folder}")
 
 
