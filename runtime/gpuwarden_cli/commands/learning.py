@@ -105,14 +105,14 @@ def simulate(
     if as_json:
         print_json(report)
         return
-    _tell(report)
+    _tell_recording(report)
 
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word for part in text.split(",") if (word := part.strip()))
 
 
-def _tell(report: Any) -> None:
+def _tell_recording(report: Any) -> None:
     faults = ", ".join(f"{count} {name}" for name, count in sorted(report.faults.items()))
     print(f"{report.folder}: {report.nodes} nodes, {report.gpus} GPUs, {report.frames} moments")
     print(f"  {report.events} events; {faults or 'no fault'}; seed {report.seed}")
