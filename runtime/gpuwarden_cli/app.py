@@ -29,6 +29,7 @@ from gpuwarden_cli.commands import (
     notify,
     server,
     silences,
+    simulating,
     thresholds,
     verdicts,
 )
@@ -78,7 +79,18 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, enrolment):
         part.register(app)
-    for part in (inject, inventory, jobs, backup, learning, backtest, evaluate, kernel_log, config):
+    for part in (
+        inject,
+        inventory,
+        jobs,
+        backup,
+        simulating,
+        learning,
+        backtest,
+        evaluate,
+        kernel_log,
+        config,
+    ):
         part.register(app)
     for part in (notify, silences, thresholds, models, verdicts):
         part.register(app)
