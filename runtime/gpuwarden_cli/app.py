@@ -28,6 +28,7 @@ from gpuwarden_cli.commands import (
     models,
     notify,
     server,
+    shadow,
     silences,
     simulating,
     thresholds,
@@ -92,7 +93,7 @@ def build_app() -> typer.Typer:
         config,
     ):
         part.register(app)
-    for part in (notify, silences, thresholds, models, verdicts):
+    for part in (notify, silences, thresholds, models, verdicts, shadow):
         part.register(app)
     return app
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-from gpuwarden_runtime.call import Call, Cursor, act, get, read_json, segment, write
+from gpuwarden_runtime.call import Call, Cursor, act, get, read_json, rows_of, segment, write
 from gpuwarden_runtime.learning_records import (
     AddedModel,
+    FeatureRowRecord,
     GivenVerdict,
     LabelRecord,
     ModelFiles,
     ModelRecord,
+    ShadowRecord,
+    TrialRecord,
 )
-from gpuwarden_runtime.records import Page
+from gpuwarden_runtime.records import Page, RowPage
 
 _MODELS = "/v1/models"
 
@@ -87,3 +90,34 @@ def labels(
     """One page of what incidents turned out to be, newest first."""
     query = {"node": node, "entity": entity, "cursor": cursor, "limit": limit}
     return get("/v1/labels", Page[LabelRecord], query)
+
+
+def shadow(node: str | None = None) -> Call[tuple[ShadowRecord, ...]]:
+    """What scores would have excluded, with its bound, and what the gate misses."""
+    read = read_json(Page[ShadowRecord])
+    return Call("GET", "/v1/shadow", lambda body: read(body).items, {"node": node})
+
+
+def record_trial(
+    kind: str, version: str, healthy_days: float, false_actions: int, reason: str
+) -> Call[TrialRecord]:
+    """Record a backtest of a version on this fleet's own history: the gate goes by it.
+
+    Args:
+        kind: gpu, node or nic.
+        version: Which.
+        healthy_days: Entities x days that were healthy.
+        false_actions: Exclusions that would have been false.
+        reason: For the audit.
+    """
+    said = {"version": version, "healthy_days": healthy_days, "false_actions": false_actions}
+    path = f"{_MODELS}/{segment(kind)}/trials"
+    return write(path, TrialRecord, {**said, "reason": reason})
+
+
+def feature_rows(
+    kind: str = "gpu", schema: str | None = None, cursor: Cursor = None, limit: int = 1000
+) -> Call[Page[FeatureRowRecord]]:
+    """One page of features as they served, oldest first; `schema` narrows to these columns."""
+    query = {"kind": kind, "schema": schema, "after": cursor or 0, "limit": limit}
+    return Call("GET", "/v1/feature-rows", rows_of(RowPage[FeatureRowRecord], limit), query)

@@ -36,6 +36,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
         kind: gpu, node or nic.
         in_use: Version that judges, "" where rules judge alone.
         trouble: Why what was chosen is not in use, "" where it is.
+        operating_point: Probability from which it says suspect, None where rules judge alone.
         former: What a rollback walks back, newest first.
         challenger: Scored in shadow, None for none.
     """
@@ -45,6 +46,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
     schema_hash: str = ""
     horizon_s: float | None = None
+    operating_point: float | None = None
     promoted: ChosenVersion | None = None
     former: tuple[ChosenVersion, ...] = ()
     challenger: ChosenVersion | None = None
@@ -107,3 +109,90 @@ class LabelRecord(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     author: str = ""
     at: float = 0.0
+
+
+class WouldExclude(msgspec.Struct, frozen=True, kw_only=True):
+    """An exclusion that a score would have made.
+
+    Attributes:
+        until: Epoch seconds, None while it goes on.
+        planes: Kinds of evidence.
+        outcome: needed, false, pending or hidden.
+    """
+
+    id: str
+    entity_kind: str
+    entity: str
+    node_id: str
+    since: float
+    until: float | None = None
+    probability: float = 0.0
+    fault_class: str = ""
+    planes: tuple[str, ...] = ()
+    outcome: str = ""
+
+
+class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial of a model on this fleet; `trial` is backtest or shadow.
+
+    Attributes:
+        healthy_days: Entities x days.
+        false_actions: What is not settled counts.
+        bound_per_day: Upper 95 % bound of false exclusions an entity and day, None without a day.
+    """
+
+    trial: str
+    version: str
+    healthy_days: float = 0.0
+    false_actions: int = 0
+    bound_per_day: float | None = None
+    recorded_at: float = 0.0
+
+
+class ShadowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How one model stands in shadow.
+
+    Attributes:
+        kind: gpu, node or nic.
+        role: promoted or challenger.
+        would_exclude: Exclusions that it would have made: needed, false and unsettled together.
+        bound_per_day: Upper 95 % bound of false exclusions an entity and day, None without a day.
+        tolerated_per_day: The bound that the gate wants.
+        missing: What is missing before it may exclude by itself.
+        exclusions: Newest first, at most 100.
+    """
+
+    kind: str
+    version: str
+    role: str
+    begun_at: float = 0.0
+    seen_at: float = 0.0
+    healthy_days: float = 0.0
+    would_exclude: int = 0
+    needed: int = 0
+    false: int = 0
+    unsettled: int = 0
+    bound_per_day: float | None = None
+    tolerated_per_day: float = 0.0
+    missing: tuple[str, ...] = ()
+    trials: tuple[TrialRecord, ...] = ()
+    exclusions: tuple[WouldExclude, ...] = ()
+
+
+class FeatureRowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Features of one entity at one moment, as they served.
+
+    Attributes:
+        why: suspect, incident or healthy: why it was kept.
+        values: Columns, little-endian float32, NaN where missing; base64 in JSON.
+    """
+
+    row: int
+    at: float
+    kind: str
+    entity: str
+    node_id: str = ""
+    why: str = ""
+    schema_hash: str = ""
+    model_version: str = ""
+    values: bytes = b""

@@ -374,11 +374,20 @@ class RepairRecord(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """What mistakes of the learnt score cost; the probability from which acting costs less."""
+
+    gpu_hour_false_exclusion: float = 1.0
+    gpu_hour_missed_fault: float = 1.0
+    operating_point: float = 0.5
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules in force; of the pools, the first that matches a node has it."""
 
     version: str
     pools: tuple[dict[str, Any], ...] = ()
+    learning: Costs = Costs()
 
 
 class Role(StrEnum):

@@ -344,7 +344,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     stream_meters = StreamMeters(registry)
     hub = FeedHub(stream_meters)
     streams = make_streams(base.store.state, stream_meters, base.stopping)
-    learning = Learning(settings.model_folder, base.store.state, base.clock, registry)
+    learning = Learning(settings, base.store.state, placements, base.clock, registry)
     judging = Judging(
         JudgingParts(
             state=base.store.state,
@@ -369,6 +369,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     judging.facts.follow_maintenance(maintenance.any_now, maintenance.of)
     base.board.add_probe("judge", judging.probe)
     base.history.watch(judging.board.nodes_with_incidents)
+    learning.follow_incidents(judging.board)
     base.board.add_note("model", lambda: learning.scorer.trouble or None)
     base.board.add_probe("notifications", notifications.probe)
     base.board.add_note("notifications", notifications.trouble)

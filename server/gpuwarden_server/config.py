@@ -138,6 +138,19 @@ class Settings(BaseSettings):
     model_folder: Path | None = Field(
         default=None, description="Folder of the scoring models; none: the shipped, promoted ones."
     )
+    feature_rows_days: float = Field(
+        default=90.0,
+        gt=0,
+        le=3650,
+        description="Days that rows of features are kept for training (docs/learning.md).",
+    )
+    feature_rows_most: int = Field(
+        default=200_000,
+        ge=0,
+        le=10_000_000,
+        description="Most rows of features that are kept, about 500 bytes each; the oldest go "
+        "first. 0 keeps none.",
+    )
     notify_file: Path | None = Field(
         default=None,
         description="Who is told of incidents and decisions, in TOML (docs/notifications.md); "

@@ -125,6 +125,10 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
     ("POST", "/v1/models/{model_kind}/promotion"): lambda s: s.post(
         "/v1/models/gpu/promotion", {"version": s.model("gpu-b"), **WHY}
     ),
+    ("POST", "/v1/models/{model_kind}/trials"): lambda s: s.post(
+        "/v1/models/gpu/trials",
+        {"version": s.model("gpu-d"), "healthy_days": 9.0, "false_actions": 0, **WHY},
+    ),
     ("POST", "/v1/models/{model_kind}/rollback"): lambda s: s.post("/v1/models/gpu/rollback"),
     ("POST", "/v1/models/{model_kind}/challenger"): lambda s: s.post(
         "/v1/models/gpu/challenger", {"version": s.model("gpu-c"), **WHY}
@@ -144,6 +148,7 @@ ACTIONS: dict[RouteKey, str] = {
     ("POST", "/v1/incidents/{incident_id}/verdict"): "judge_incident",
     ("POST", "/v1/models"): "add_model",
     ("POST", "/v1/models/{model_kind}/promotion"): "promote_model",
+    ("POST", "/v1/models/{model_kind}/trials"): "record_trial",
     ("POST", "/v1/models/{model_kind}/rollback"): "roll_back_model",
     ("POST", "/v1/models/{model_kind}/challenger"): "challenge_model",
     ("DELETE", "/v1/models/{model_kind}/challenger"): "end_challenger",

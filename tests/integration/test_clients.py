@@ -55,6 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             node.close()
         wait_until(lambda: len(get(running, "/v1/decisions")["items"]) >= len(NODES), "advice", 20)
         wait_until(lambda: get(running, "/v1/notifications/deliveries")["items"], "a first try")
+        wait_until(lambda: len(get(running, "/v1/feature-rows")["items"]) > 1, "features", 60)
         yield running
 
 
@@ -248,6 +249,20 @@ TABLE: dict[str, Row] = {
         ),
         lambda v: v.in_use != "gpu-brought",
     ),
+    "shadow": Row(
+        lambda c: c.shadow(), lambda v: {(one.kind, one.role) for one in v} >= {("gpu", "promoted")}
+    ),
+    "record_trial": Row(
+        lambda c: then(
+            c.add_model(version_files("gpu-brought"), "trained"),
+            lambda made: c.record_trial("gpu", made.version, 1000.0, 1, "a month of ours"),
+        ),
+        lambda v: (v.trial, v.false_actions) == ("backtest", 1),
+    ),
+    "feature_rows": Row(
+        lambda c: c.feature_rows(limit=1), lambda v: len(v.items[0].values) % 4 == 0
+    ),
+    "all_feature_rows": Row(lambda c: c.all_feature_rows("gpu", limit=1), lambda v: len(v) >= 2),
     "judge_incident": Row(
         lambda c: then(
             c.incidents(limit=1),

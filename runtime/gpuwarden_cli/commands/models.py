@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gpuwarden_cli.exits import CommandError, ExitCode
+from gpuwarden_cli.learnt_store import fetch
 from gpuwarden_cli.output import moment, print_json, print_table
 from gpuwarden_cli.session import open_client
 from gpuwarden_runtime.learning_records import ModelRecord, VersionRecord
@@ -41,6 +42,8 @@ def register(app: typer.Typer) -> None:
     group.command("rollback")(rollback)
     group.command("challenge")(challenge)
     group.command("unchallenge")(unchallenge)
+    group.command("costs")(costs)
+    group.command("fetch")(fetch_rows)
     app.add_typer(group, name="models")
 
 
@@ -105,6 +108,34 @@ def unchallenge(context: typer.Context, kind: Of = Kind.GPU) -> None:
     with open_client(context) as client:
         client.end_challenger(kind.value)
     print(f"no {kind.value} model is scored in shadow any more")
+
+
+def costs(context: typer.Context, as_json: AsJson = False) -> None:
+    """What mistakes cost by the policy, and from which probability a score should speak."""
+    with open_client(context) as client:
+        said, items = client.policy().learning, client.models()
+    if as_json:
+        print_json(said)
+        return
+    print(f"an hour of a sound GPU that is excluded costs {said.gpu_hour_false_exclusion:g},")
+    print(f"an hour of a faulty one that is not costs {said.gpu_hour_missed_fault:g}:")
+    print(f"a calibrated score should speak from a probability of {said.operating_point:.3f}")
+    for item in items:
+        if item.operating_point is not None:
+            print(f"  {item.kind} model {item.in_use} speaks from {item.operating_point:.3f}")
+    print("set [learning] in the policy; `gpuwarden train` takes it up and records it")
+
+
+def fetch_rows(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="New or empty.")],
+    kind: Of = Kind.GPU,
+) -> None:
+    """Fetch what the server has to learn from: labels, features as they served, the model."""
+    with open_client(context) as client:
+        found = fetch(client, kind.value, folder)
+    print(f"{folder}: {found.rows} rows of features, {found.labels} labelled incidents,")
+    print(f"  of which {found.settled} say whether action was needed")
 
 
 def _files(folder: Path) -> dict[str, bytes]:

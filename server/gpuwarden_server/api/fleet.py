@@ -15,6 +15,7 @@ from gpuwarden_server.api.meters import agent_versions
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_verdict.entities import Contact, EntityState
 from gpuwarden_verdict.exclusions import Exclusion
+from gpuwarden_verdict.policy.costs import Costs
 from gpuwarden_verdict.tuning.parse import tuning_form
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
@@ -58,6 +59,16 @@ class FleetView(BaseModel):
     caller: CallerView
 
 
+class CostsView(BaseModel):
+    """What mistakes of the learnt score cost, and what follows."""
+
+    gpu_hour_false_exclusion: float = Field(description="an hour of a sound GPU that is not used")
+    gpu_hour_missed_fault: float = Field(description="an hour of a GPU that should not be used")
+    operating_point: float = Field(
+        description="probability from which acting costs less than waiting", examples=[0.2]
+    )
+
+
 class PolicyView(BaseModel):
     """The policy in force."""
 
@@ -66,6 +77,7 @@ class PolicyView(BaseModel):
     detectors: dict[str, list[dict[str, Any]]] = Field(
         description="what it says of detectors, by name: the first that speaks of a pool holds"
     )
+    learning: CostsView
 
 
 def fleet_router(sources: ReadSources) -> APIRouter:
@@ -107,9 +119,19 @@ def fleet_router(sources: ReadSources) -> APIRouter:
         policy = sources.placements.policy
         pools = [msgspec.to_builtins(pool) for pool in policy.pools]
         detectors = tuning_form(policy.tuning)
-        return PolicyView(version=policy.version, pools=pools, detectors=detectors)
+        return PolicyView(
+            version=policy.version, pools=pools, detectors=detectors, learning=_costs(policy.costs)
+        )
 
     return router
+
+
+def _costs(costs: Costs) -> CostsView:
+    return CostsView(
+        gpu_hour_false_exclusion=costs.gpu_hour_false_exclusion,
+        gpu_hour_missed_fault=costs.gpu_hour_missed_fault,
+        operating_point=costs.operating_point,
+    )
 
 
 def _by_kind(exclusions: Iterable[Exclusion]) -> dict[str, int]:

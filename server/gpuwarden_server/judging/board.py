@@ -211,6 +211,11 @@ class VerdictBoard:
         nodes = (one.entity.node_id for one in standings if one.incidents)
         return frozenset(node_id for node_id in nodes if node_id)  # a place sits in none
 
+    def entities_with_incidents(self) -> frozenset[Key]:
+        """Kind and key of whatever has an incident that is not resolved."""
+        standings = list(self._standings.values())
+        return frozenset(key_of(i.entity) for one in standings for i in one.incidents)
+
     def risk(self, ref: EntityRef) -> Risk | None:
         """Latest risk of an entity, None where it is no suspect."""
         return self._risks.get(key_of(ref))

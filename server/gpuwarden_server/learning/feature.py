@@ -4,20 +4,54 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Protocol
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
+from gpuwarden_server.config import Settings
 from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.inventory.book import Placements
+from gpuwarden_server.learning.keeper import Keeper
 from gpuwarden_server.learning.labels.desk import LabelDesk
 from gpuwarden_server.learning.labels.endpoints import labels_router
 from gpuwarden_server.learning.registry.desk import ModelDesk
 from gpuwarden_server.learning.registry.endpoints import models_router
 from gpuwarden_server.learning.registry.library import Library
 from gpuwarden_server.learning.registry.shelf import ModelShelf
+from gpuwarden_server.learning.samples.box import SampleBox
+from gpuwarden_server.learning.samples.endpoints import samples_router
 from gpuwarden_server.learning.scorer import Scorer
+from gpuwarden_server.learning.shadow.book import ShadowBook
+from gpuwarden_server.learning.shadow.desk import ShadowDesk
+from gpuwarden_server.learning.shadow.endpoints import shadow_router
+from gpuwarden_server.learning.watching import Watcher, WatchMeters
 from gpuwarden_server.store.database import Database
+
+SWEEPS_A_TURN = 12
+"""Sweeps between two looks at what they noted: a minute at the default interval."""
+
+
+class Troubled(Protocol):
+    """Knows who has an incident; the judge's board does."""
+
+    def entities_with_incidents(self) -> frozenset[tuple[str, str]]:
+        """Kind and key of whatever has one."""
+        ...
+
+    def nodes_with_incidents(self) -> frozenset[str]:
+        """Nodes that have one, or a part of which has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Desks:
+    """What the routes answer from."""
+
+    models: ModelDesk
+    labels: LabelDesk
+    shadow: ShadowDesk
 
 
 class Learning:
@@ -28,30 +62,59 @@ class Learning:
     """
 
     def __init__(
-        self, folder: Path | None, state: Database, clock: Clock, registry: CollectorRegistry
+        self,
+        settings: Settings,
+        state: Database,
+        placements: Placements,
+        clock: Clock,
+        registry: CollectorRegistry,
     ) -> None:
         """Take the models that the folder names.
 
         Args:
-            folder: The operator's model folder, None for the shipped models.
+            settings: The operator's.
             state: state.db.
+            placements: Rules, and where nodes are.
             clock: Time.
             registry: Metrics.
         """
-        library = Library(folder, state)
+        library = Library(settings.model_folder, state)
+        self._state = state
         self._shelf = ModelShelf(library, state, registry)
-        self._models = ModelDesk(self._shelf, library, state, clock)
-        self._labels = LabelDesk(state, clock, registry)
-        self.scorer = Scorer(self._shelf)
+        book = ShadowBook(state, clock)
+        days, most = settings.feature_rows_days, settings.feature_rows_most
+        samples = SampleBox(state, clock, registry, days, most)
+        meters = WatchMeters(registry)
+        self._watcher = Watcher(self._shelf, book, samples, placements.pool, clock, meters)
+        self.scorer = Scorer(self._shelf, self._watcher)
+        each_s = SWEEPS_A_TURN * settings.sweep_interval_s
+        self._keeper = Keeper(
+            self._shelf, book, samples, self.scorer, registry, meters, min(each_s, 60.0)
+        )
+        self._desks = _Desks(
+            ModelDesk(self._shelf, library, state, clock),
+            LabelDesk(state, clock, registry),
+            ShadowDesk(self._shelf, library, book, placements.policy, state, clock),
+        )
+
+    def follow_incidents(self, troubled: Troubled) -> None:
+        """Ask `troubled` who is healthy."""
+        self._watcher.follow_incidents(
+            troubled.entities_with_incidents, troubled.nodes_with_incidents
+        )
 
     async def start(self) -> None:
-        """Take up what people chose before this start."""
+        """Take up what people chose before this start, and what was noted."""
         await asyncio.to_thread(self._shelf.load)
+        await asyncio.to_thread(self._keeper.start)
 
     async def stop(self) -> None:
-        """Nothing is left to do."""
+        """Store what was noted."""
+        await asyncio.to_thread(self._keeper.stop)
 
     def routers(self) -> Iterable[APIRouter]:
         """One line a feature."""
-        yield models_router(self._models)
-        yield labels_router(self._labels)
+        yield models_router(self._desks.models)
+        yield labels_router(self._desks.labels)
+        yield shadow_router(self._desks.shadow)
+        yield samples_router(self._state)

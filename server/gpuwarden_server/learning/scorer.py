@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gpuwarden_server.learning.registry.shelf import ModelShelf
+from gpuwarden_server.learning.watching import Watcher
 from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FeatureScene
-from gpuwarden_verdict.fusion import Gate, fuse_risks
+from gpuwarden_verdict.fusion import Gate, TrialRun, fuse_risks
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
+from gpuwarden_wire.metrics import EntityKind
 
 
 class Scorer:
     """The learnt scores; the judge's thread asks for suspects, anybody for one or the gate."""
 
-    def __init__(self, shelf: ModelShelf) -> None:
-        """Score by what is on the shelf, whenever that changes."""
+    def __init__(self, shelf: ModelShelf, watcher: Watcher) -> None:
+        """Score by what is on the shelf, whenever that changes.
+
+        Args:
+            shelf: The models in use.
+            watcher: Told of each sweep.
+        """
         self._shelf = shelf
+        self._watcher = watcher
+        self._trials: Mapping[EntityKind, TrialRun] = {}
         self._renew()
         shelf.follow(self._renew)
 
+    def take_trials(self, trials: Mapping[EntityKind, TrialRun]) -> None:
+        """Let the gate go by these trials on this fleet from now on."""
+        self._trials = trials
+        self._renew()
+
     def _renew(self) -> None:
-        # No trial on the user's own fleet is recorded yet, so the gate is closed and says so.
-        self._risks = ModelRisks(self._shelf.promoted())
+        self._risks = ModelRisks(self._shelf.promoted(), self._trials)
 
     @property
     def version(self) -> str:
@@ -51,7 +64,9 @@ class Scorer:
             signals: What the sweep's detectors said.
             now: Epoch seconds.
         """
-        return self._risks.score(scene, watched, signals, now)
+        risks = self._risks.score(scene, watched, signals, now)
+        self._watcher.seen(scene, risks, signals, now)
+        return risks
 
     def score_one(self, scene: FeatureScene, ref: EntityRef, now: float) -> Risk | None:
         """Risk of one entity by its readings alone; None without a model or any reading of it.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung
+from gpuwarden_verdict.policy.costs import EQUAL, Costs
 from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
 
 
@@ -74,11 +75,13 @@ class PolicyDocument:
         version: First 12 hex digits of the SHA-256 of its canonical form.
         pools: In file order; the last is the default pool "default" with pattern "*".
         tuning: What it says of detectors.
+        costs: What mistakes of the learnt score cost.
     """
 
     version: str
     pools: tuple[PoolPolicy, ...]
     tuning: Tuning = NO_TUNING
+    costs: Costs = EQUAL
 
 
 class DecisionPhase(StrEnum):

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_verdict.policy.costs import EQUAL, Costs, parse_costs
 from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument, PoolPolicy
 from gpuwarden_verdict.policy.problem import PolicyError
 from gpuwarden_verdict.tuning.parse import parse_tuning, tuning_form
@@ -51,26 +52,27 @@ def parse_policy(
 
     Raises:
         PolicyError: Not TOML, an unknown key, a value out of its range, a pool named twice, an
-            unknown detector.
+            unknown detector, a cost that is none.
     """
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError("file", str(error), "write valid TOML") from error
-    _refuse_unknown("", tree, ("defaults", "pools", "detectors"))
+    _refuse_unknown("", tree, ("defaults", "pools", "detectors", "learning"))
     built_in = replace(BUILT_IN, mode=default_mode)
     defaults = _pool("defaults", _table("defaults", tree.get("defaults", {})), built_in)
     pools = tuple(_named_pools(tree.get("pools", []), defaults))
     names = [pool.name for pool in pools]
     tuning = parse_tuning(tree.get("detectors", {}), names, detectors)
-    return PolicyDocument(_version(pools, tuning), pools, tuning)
+    costs = parse_costs(tree.get("learning", {}))
+    return PolicyDocument(_version(pools, tuning, costs), pools, tuning, costs)
 
 
 def override_mode(document: PolicyDocument, mode: Mode) -> PolicyDocument:
     """The document with the default pool's mode set (GPUWARDEN_MODE): named pools keep theirs."""
     last = replace(document.pools[-1], mode=mode)
     pools = (*document.pools[:-1], last)
-    return replace(document, version=_version(pools, document.tuning), pools=pools)
+    return replace(document, version=_version(pools, document.tuning, document.costs), pools=pools)
 
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -95,9 +97,10 @@ def pool_of(
     return document.pools[-1]
 
 
-def _version(pools: tuple[PoolPolicy, ...], tuning: Tuning) -> str:
+def _version(pools: tuple[PoolPolicy, ...], tuning: Tuning, costs: Costs) -> str:
     said: list[object] = [asdict(pool) for pool in pools]
     said += [tuning_form(tuning)] if tuning.rules else []
+    said += [asdict(costs)] if costs != EQUAL else []
     canonical = json.dumps(said, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

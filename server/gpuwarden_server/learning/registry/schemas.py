@@ -51,6 +51,9 @@ class ModelRolesView(BaseModel):
     horizon_s: float | None = Field(
         description="the probability speaks of needing action within it", examples=[86400.0]
     )
+    operating_point: float | None = Field(
+        description="probability from which it says suspect", examples=[0.2]
+    )
     promoted: ChosenView | None
     former: list[ChosenView] = Field(description="what a rollback walks back, newest first")
     challenger: ChosenView | None = Field(description="scored in shadow: never acts")
@@ -119,6 +122,7 @@ def model_view(
         trouble=standing.trouble,
         schema_hash="" if used is None else used.schema_hash,
         horizon_s=None if used is None else used.horizon_s,
+        operating_point=None if used is None else used.operating_point,
         promoted=_chosen(choice.promoted),
         former=[view for one in reversed(choice.former) if (view := _chosen(one)) is not None],
         challenger=_chosen(choice.challenger),

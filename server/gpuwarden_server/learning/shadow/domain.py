@@ -1,0 +1,263 @@
+"""Would-be exclusions of a score, and what a trial of it amounts to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from gpuwarden_server.learning.labels.domain import Label, Truth
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun
+from gpuwarden_wire.metrics import EntityKind
+
+QUIET_S = 600.0
+"""A would-be exclusion that says nothing for so long has ended; before, it is the same one."""
+LONGEST_GAP_S = 600.0
+"""Between two looks; what lies beyond counts for no healthy time: nobody looked."""
+LEAD_S = 3600.0
+"""An incident that began so long before a would-be exclusion is what it speaks of."""
+_DAY_S = 86_400.0
+
+
+class Role(StrEnum):
+    """As what a model was scored."""
+
+    PROMOTED = "promoted"
+    CHALLENGER = "challenger"
+
+
+class Outcome(StrEnum):
+    """How a would-be exclusion turned out."""
+
+    NEEDED = "needed"  # an incident of hardware came within the horizon
+    FALSE = "false"  # nothing came, or people say that it was none
+    PENDING = "pending"  # the horizon is not over
+    HIDDEN = "hidden"  # an exclusion of ours hid what would have come
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """A score would exclude an entity now.
+
+    Attributes:
+        entity: Which.
+        probability: Of needing action within the horizon.
+        fault_class: What it suspects.
+        planes: Kinds of evidence that support it.
+        settle_s: How long it must hold in the entity's pool before it would decide.
+    """
+
+    entity: EntityRef
+    probability: float
+    fault_class: str
+    planes: tuple[str, ...]
+    settle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WouldExclude:
+    """An exclusion that a score would have made.
+
+    Attributes:
+        id: "shadow-" and 12 hex digits.
+        version: Model.
+        entity: Which.
+        since: Epoch seconds.
+        until: When it ended, None while it goes on; epoch seconds.
+        probability: Highest.
+        fault_class: At the highest.
+        planes: At the highest.
+    """
+
+    id: str
+    version: str
+    entity: EntityRef
+    since: float
+    until: float | None
+    probability: float
+    fault_class: str
+    planes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowRun:
+    """How long a model has been tried on this fleet.
+
+    Attributes:
+        kind: What it judges.
+        version: Model.
+        role: As what it was scored last.
+        begun_at: Epoch seconds.
+        seen_at: Of the latest look, epoch seconds.
+        healthy_days: Entities x days that were healthy meanwhile.
+    """
+
+    kind: EntityKind
+    version: str
+    role: Role
+    begun_at: float
+    seen_at: float
+    healthy_days: float = 0.0
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a score says of an entity at present."""
+
+    first: float
+    last: float
+    opinion: Opinion
+    told: WouldExclude | None = None
+
+
+@dataclass(slots=True)
+class ShadowWatch:
+    """Turns what one model says at each look into would-be exclusions; one thread uses it.
+
+    Attributes:
+        run: How long it has been tried.
+    """
+
+    run: ShadowRun
+    _held: dict[str, _Held] = field(default_factory=dict)
+
+    def resume(self, going_on: Iterable[WouldExclude]) -> None:
+        """Go on with would-be exclusions of before a restart."""
+        for one in going_on:
+            opinion = Opinion(one.entity, one.probability, one.fault_class, one.planes, 0.0)
+            self._held[one.entity.key] = _Held(one.since, self.run.seen_at, opinion, one)
+
+    def look(
+        self,
+        opinions: Collection[Opinion],
+        healthy: int,
+        role: Role,
+        new_id: Callable[[], str],
+        now: float,
+    ) -> list[WouldExclude]:
+        """Take what the model says now.
+
+        Args:
+            opinions: Of whom it would exclude.
+            healthy: How many entities are healthy.
+            role: As what it is scored.
+            new_id: Names what is new.
+            now: Epoch seconds.
+
+        Returns:
+            Would-be exclusions that began, grew or ended.
+        """
+        gap = min(max(now - self.run.seen_at, 0.0), LONGEST_GAP_S)
+        days = self.run.healthy_days + healthy * gap / _DAY_S
+        self.run = replace(self.run, role=role, seen_at=now, healthy_days=days)
+        changed = []
+        for opinion in opinions:
+            held = self._held.setdefault(opinion.entity.key, _Held(now, now, opinion))
+            held.last = now
+            begun = self._grown(held, opinion, new_id, now)
+            if begun is not None:
+                changed.append(begun)
+        return changed + self._ended(now)
+
+    def close(self) -> list[WouldExclude]:
+        """The model is scored no more: what it says ends with its latest look."""
+        told = [replace(h.told, until=h.last) for h in self._held.values() if h.told is not None]
+        self._held.clear()
+        return told
+
+    def _grown(
+        self, held: _Held, opinion: Opinion, new_id: Callable[[], str], now: float
+    ) -> WouldExclude | None:
+        higher = opinion.probability > held.opinion.probability
+        if higher:
+            held.opinion = opinion
+        if held.told is None:
+            if now - held.first < opinion.settle_s:
+                return None
+        elif not higher:
+            return None
+        best = held.opinion
+        begun = (new_id(), held.first) if held.told is None else (held.told.id, held.told.since)
+        held.told = WouldExclude(
+            begun[0],
+            self.run.version,
+            best.entity,
+            begun[1],
+            None,
+            best.probability,
+            best.fault_class,
+            best.planes,
+        )
+        return held.told
+
+    def _ended(self, now: float) -> list[WouldExclude]:
+        quiet = [key for key, held in self._held.items() if now - held.last >= QUIET_S]
+        gone = [self._held.pop(key) for key in quiet]
+        unsettled = [k for k, h in self._held.items() if h.told is None and h.last < now]
+        for key in unsettled:
+            del self._held[key]  # it must hold without a break before it counts
+        return [replace(held.told, until=held.last) for held in gone if held.told is not None]
+
+
+def outcome_of(
+    one: WouldExclude, labels: Iterable[tuple[float, Label]], horizon_s: float, now: float
+) -> Outcome:
+    """How a would-be exclusion turned out.
+
+    Args:
+        one: It.
+        labels: When each incident of the same entity opened, epoch seconds, and its label.
+        horizon_s: Within which the model speaks of needing action.
+        now: Epoch seconds.
+    """
+    last = one.since + horizon_s
+    near = [label for at, label in labels if one.since - LEAD_S <= at <= last]
+    if any(label.needed for label in near):
+        return Outcome.NEEDED
+    if any(label.needed is False for label in near):
+        return Outcome.FALSE
+    if any(label.truth is Truth.UNCERTAIN for label in near):
+        return Outcome.HIDDEN
+    return Outcome.PENDING if now < last else Outcome.FALSE
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Would-be exclusions of one model by how they turned out.
+
+    Attributes:
+        needed: Rightly.
+        false: Wrongly.
+        unsettled: Pending or hidden.
+    """
+
+    needed: int = 0
+    false: int = 0
+    unsettled: int = 0
+
+
+def tally_of(outcomes: Iterable[Outcome]) -> Tally:
+    """How many turned out how."""
+    found = list(outcomes)
+    needed, false = found.count(Outcome.NEEDED), found.count(Outcome.FALSE)
+    return Tally(needed, false, len(found) - needed - false)
+
+
+def trial_of(run: ShadowRun, tally: Tally) -> TrialRun:
+    """The trial that a shadow run amounts to; what is not settled counts as false."""
+    false = tally.false + tally.unsettled
+    return TrialRun(TrialKind.SHADOW, run.version, run.healthy_days, false, run.seen_at)
+
+
+def best_trial(trials: Mapping[TrialKind, TrialRun]) -> TrialRun | None:
+    """The trial that the gate goes by: the one that bounds false exclusions lowest.
+
+    What a shadow run on the living fleet got wrong is held against a backtest too.
+    """
+    shadow, backtest = trials.get(TrialKind.SHADOW), trials.get(TrialKind.BACKTEST)
+    if backtest is not None and shadow is not None:
+        false = backtest.false_actions + shadow.false_actions
+        backtest = replace(backtest, false_actions=false)
+    known = [trial for trial in (shadow, backtest) if trial is not None]
+    return min(known, key=lambda trial: trial.bound_per_gpu_day, default=None)

@@ -1,0 +1,194 @@
+"""What is noted of each sweep beside its risks: would-be exclusions, a challenger, samples.
+
+Runs in the judge's thread, which must not wait for it: it does no I/O, and its part of the time is
+bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.learning.registry.shelf import ModelShelf
+from gpuwarden_server.learning.samples.box import SampleBox
+from gpuwarden_server.learning.samples.domain import EVERY_S, sample
+from gpuwarden_server.learning.shadow.book import ShadowBook
+from gpuwarden_server.learning.shadow.domain import Opinion, Role
+from gpuwarden_verdict.detectors.learned import learned_probability
+from gpuwarden_verdict.features import FEATURE_SETS, FeatureScene
+from gpuwarden_verdict.fusion import fuse_suspects
+from gpuwarden_verdict.fusion.gate import WANTED_PLANES, supporting_planes
+from gpuwarden_verdict.policy.document import PoolPolicy
+from gpuwarden_verdict.signals import Risk, Signal
+from gpuwarden_wire.metrics import EntityKind
+
+CHALLENGER_SHARE = 0.02
+"""Of the time, at most, that a challenger's scores take."""
+FRESH_S = 600.0
+"""Who was not heard of for so long counts as healthy no more."""
+COUNT_EACH_S = 5.0
+
+Key = tuple[str, str]
+_log = structlog.get_logger(__name__)
+
+
+class WatchMeters:
+    """Duration, drops and failures of what is noted beside sweeps."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.challenger = Histogram(
+            "gpuwarden_challenger_duration_seconds",
+            "One scoring of all challengers.",
+            buckets=(0.001, 0.005, 0.025, 0.1, 0.5, 2.5),
+            registry=registry,
+        )
+        self.skipped = Counter(
+            "gpuwarden_challenger_skipped_total",
+            "Sweeps in which challengers were not scored, since they had taken their time.",
+            registry=registry,
+        )
+        self.failures = Counter(
+            "gpuwarden_learning_failures_total",
+            "Work beside the sweep that raised; the sweep itself went on.",
+            ["stage"],
+            registry=registry,
+        )
+
+
+class Watcher:
+    """Notes what is seen in each sweep; used in the judge's thread."""
+
+    def __init__(
+        self,
+        shelf: ModelShelf,
+        shadow: ShadowBook,
+        samples: SampleBox,
+        pool_of: Callable[[str], PoolPolicy],
+        clock: Clock,
+        meters: WatchMeters,
+    ) -> None:
+        """Make a watcher.
+
+        Args:
+            shelf: The models in use.
+            shadow: Takes would-be exclusions.
+            samples: Takes rows of features.
+            pool_of: Rules of a node.
+            clock: Time.
+            meters: Figures.
+        """
+        self._shelf = shelf
+        self._shadow = shadow
+        self._samples = samples
+        self._pool_of = pool_of
+        self._clock = clock
+        self._meters = meters
+        self._incidents: Callable[[], Collection[Key]] = tuple
+        self._sick_nodes: Callable[[], Collection[str]] = tuple
+        self._next_challenge = self._next_sample = self._next_count = 0.0
+        self._healthy: dict[EntityKind, int] = {}
+        self._logged: set[type[Exception]] = set()
+
+    def follow_incidents(
+        self,
+        in_incidents: Callable[[], Collection[Key]],
+        sick_nodes: Callable[[], Collection[str]],
+    ) -> None:
+        """Follow incidents.
+
+        Args:
+            in_incidents: Who has one that is not resolved, as (kind, key).
+            sick_nodes: Nodes that have one, or a part of which has.
+        """
+        self._incidents, self._sick_nodes = in_incidents, sick_nodes
+
+    def seen(
+        self, scene: FeatureScene, risks: Sequence[Risk], signals: Sequence[Signal], now: float
+    ) -> None:
+        """Note a sweep; what fails here is counted, and the sweep goes on.
+
+        Args:
+            scene: The fleet.
+            risks: What the promoted models say.
+            signals: What the detectors say.
+            now: Epoch seconds.
+        """
+        try:
+            self._count(scene, now)
+            for kind, model in self._shelf.promoted().items():
+                self._look(kind, model.version, Role.PROMOTED, risks, now)
+            self._challenge(scene, signals, now)
+            if now >= self._next_sample and self._samples.takes and self._sample(scene, risks, now):
+                self._next_sample = now + EVERY_S
+        except Exception as error:  # the judge's sweep must act on what it sees, whatever this does
+            self._meters.failures.labels("watch").inc()
+            if type(error) not in self._logged:
+                self._logged.add(type(error))
+                _log.error("learning_watch_failed", worker="judge", exc_info=error)
+
+    def _challenge(self, scene: FeatureScene, signals: Sequence[Signal], now: float) -> None:
+        challengers = self._shelf.challengers()
+        if not challengers:
+            return
+        began = self._clock.monotonic()
+        if began < self._next_challenge:
+            self._meters.skipped.inc()
+            return
+        risks = fuse_suspects(challengers, scene, (), signals, now)
+        for kind, model in challengers.items():
+            self._look(kind, model.version, Role.CHALLENGER, risks, now)
+        took_s = self._clock.monotonic() - began
+        self._meters.challenger.observe(took_s)
+        self._next_challenge = began + took_s / CHALLENGER_SHARE
+
+    def _look(
+        self, kind: EntityKind, version: str, role: Role, risks: Sequence[Risk], now: float
+    ) -> None:
+        opinions = [
+            Opinion(
+                risk.entity,
+                risk.probability,
+                risk.fault_class.value,
+                tuple(sorted(plane.value for plane in supporting_planes(risk))),
+                self._pool_of(risk.entity.node_id).settle_s,
+            )
+            for risk in risks
+            if risk.entity.kind is kind and would_exclude(risk, self._pool_of(risk.entity.node_id))
+        ]
+        self._shadow.look(kind, version, role, opinions, self._healthy.get(kind, 0), now)
+
+    def _count(self, scene: FeatureScene, now: float) -> None:
+        """How many of each kind are healthy: heard of, and on a node without any incident."""
+        if now < self._next_count:
+            return
+        self._next_count = now + COUNT_EACH_S
+        nodes = scene.state.view(EntityKind.NODE)
+        sick = self._sick_nodes()
+        sick_rows = [row for row, ref in enumerate(nodes.refs) if ref.key in sick]
+        for kind in FEATURE_SETS:
+            view = scene.state.view(kind)
+            fresh = now - view.last_seen_at() <= FRESH_S
+            calm = ~np.isin(view.node_rows, sick_rows)
+            self._healthy[kind] = int((fresh & calm).sum())
+
+    def _sample(self, scene: FeatureScene, risks: Sequence[Risk], now: float) -> bool:
+        """Keep rows; whether there was any: after a start nobody has reported yet."""
+        models, incidents = self._shelf.promoted(), self._incidents()
+        any_kept = False
+        for kind in FEATURE_SETS:
+            model = models.get(kind)
+            version = "" if model is None else model.version
+            rows = sample(kind, scene, risks, incidents, version, now)
+            self._samples.put(rows)
+            any_kept = any_kept or bool(rows)
+        return any_kept
+
+
+def would_exclude(risk: Risk, pool: PoolPolicy) -> bool:
+    """Whether the score alone would exclude, were its gate open."""
+    likely = learned_probability(risk) >= max(risk.operating_point, pool.exclude_confidence)
+    return likely and len(supporting_planes(risk)) >= WANTED_PLANES

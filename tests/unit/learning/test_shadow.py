@@ -1,0 +1,158 @@
+"""Would-be exclusions: from what a score says at each look to the bound that the gate wants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuwarden_server.learning.labels.domain import Label, Source, Truth
+from gpuwarden_server.learning.shadow.domain import (
+    QUIET_S,
+    Opinion,
+    Outcome,
+    Role,
+    ShadowRun,
+    ShadowWatch,
+    Tally,
+    WouldExclude,
+    best_trial,
+    outcome_of,
+    tally_of,
+    trial_of,
+)
+from gpuwarden_server.learning.watching import would_exclude
+from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun
+from gpuwarden_verdict.policy.parse import BUILT_IN
+from gpuwarden_verdict.signals import Contribution, Plane, Risk
+from gpuwarden_wire.metrics import EntityKind
+from tests.builders.verdict import START, counter_of, gpu_ref
+
+DAY_S = 86_400.0
+HORIZON_S = DAY_S
+GPU = gpu_ref(0, 0)
+SAYS = Opinion(GPU, 0.9, "memory", ("counters", "peers"), settle_s=30.0)
+EXCLUSION = WouldExclude("shadow-1", "v1", GPU, START, None, 0.9, "memory", ())
+
+
+class Watched:
+    """A watch and the time."""
+
+    def __init__(self) -> None:
+        run = ShadowRun(EntityKind.GPU, "v1", Role.PROMOTED, START, START)
+        self.watch = ShadowWatch(run)
+        self.now = START
+        self.new_id = counter_of("shadow")
+
+    def look(self, after_s: float, *opinions: Opinion, healthy: int = 0) -> list[WouldExclude]:
+        self.now += after_s
+        return self.watch.look(opinions, healthy, Role.PROMOTED, self.new_id, self.now)
+
+
+def test_what_holds_for_the_settle_time_counts_once_from_its_first_sight() -> None:
+    fleet = Watched()
+    assert fleet.look(0.0, SAYS) == []
+    assert fleet.look(20.0, SAYS) == []
+    (begun,) = fleet.look(20.0, SAYS)
+    assert (begun.since, begun.until, begun.planes) == (START, None, ("counters", "peers"))
+    assert fleet.look(20.0, SAYS) == []
+
+
+def test_a_flicker_never_counts() -> None:
+    fleet = Watched()
+    for _ in range(20):
+        assert fleet.look(20.0, SAYS) == []
+        assert fleet.look(20.0) == []
+
+
+def test_it_grows_with_the_probability_and_ends_when_it_was_quiet_for_long() -> None:
+    fleet = Watched()
+    fleet.look(0.0, SAYS)
+    (begun,) = fleet.look(40.0, SAYS)
+    (grown,) = fleet.look(5.0, replace(SAYS, probability=0.97, fault_class="bus"))
+    assert (grown.id, grown.since) == (begun.id, begun.since)
+    assert (grown.probability, grown.fault_class) == (0.97, "bus")
+    last = fleet.now
+    assert fleet.look(QUIET_S - 10.0) == []
+    assert fleet.look(5.0, SAYS) == [], "it is the same one that says it again"
+    assert fleet.look(QUIET_S - 1.0) == []
+    (ended,) = fleet.look(1.0)
+    assert ended.id == begun.id
+    assert ended.until == last + QUIET_S - 5.0
+
+
+def test_healthy_time_counts_only_while_somebody_looks() -> None:
+    fleet = Watched()
+    fleet.look(60.0, healthy=1000)
+    assert fleet.watch.run.healthy_days == pytest.approx(1000 * 60 / DAY_S)
+    fleet.look(30 * DAY_S, healthy=1000)
+    assert fleet.watch.run.healthy_days == pytest.approx(1000 * 660 / DAY_S)
+
+
+def test_what_went_on_before_a_restart_goes_on() -> None:
+    fleet = Watched()
+    fleet.watch.resume([EXCLUSION])
+    assert fleet.look(10.0, SAYS) == []
+    (ended,) = [one for _ in range(2) for one in fleet.look(QUIET_S)]
+    assert ended.id == EXCLUSION.id
+    assert fleet.watch.close() == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "after_s", "outcome"),
+    [
+        ([], 10.0, Outcome.PENDING),
+        ([], HORIZON_S, Outcome.FALSE),
+        ([(600.0, Truth.HARDWARE)], 700.0, Outcome.NEEDED),
+        ([(-600.0, Truth.HARDWARE)], 700.0, Outcome.NEEDED),
+        ([(-2 * DAY_S, Truth.HARDWARE)], HORIZON_S, Outcome.FALSE),
+        ([(HORIZON_S + 1.0, Truth.HARDWARE)], HORIZON_S + 2.0, Outcome.FALSE),
+        ([(600.0, Truth.FALSE_ALARM)], 700.0, Outcome.FALSE),
+        ([(600.0, Truth.APPLICATION), (900.0, Truth.HARDWARE)], 999.0, Outcome.NEEDED),
+        ([(600.0, Truth.UNCERTAIN)], HORIZON_S, Outcome.HIDDEN),
+        ([(600.0, Truth.UNKNOWN)], 700.0, Outcome.PENDING),
+        ([(600.0, Truth.UNKNOWN)], HORIZON_S, Outcome.FALSE),
+    ],
+)
+def test_outcomes(labels: list[tuple[float, Truth]], after_s: float, outcome: Outcome) -> None:
+    known = [(START + at, Label(truth, Source.NONE, "", "x", START)) for at, truth in labels]
+    assert outcome_of(EXCLUSION, known, HORIZON_S, START + after_s) is outcome
+
+
+def test_what_is_not_settled_counts_as_false() -> None:
+    many = [Outcome.NEEDED, Outcome.FALSE, Outcome.PENDING, Outcome.HIDDEN]
+    tally = tally_of(many)
+    assert tally == Tally(1, 1, 2)
+    run = ShadowRun(EntityKind.GPU, "v1", Role.PROMOTED, START, START, healthy_days=60_000.0)
+    assert trial_of(run, tally).false_actions == 3
+    clean = trial_of(run, Tally(needed=4))
+    assert clean.bound_per_gpu_day == pytest.approx(3.0 / 60_000.0, rel=0.01)
+
+
+def test_what_shadow_got_wrong_is_held_against_a_backtest() -> None:
+    def trial(kind: TrialKind, days: float, false: int) -> TrialRun:
+        return TrialRun(kind, "v1", days, false, START)
+
+    shadow = trial(TrialKind.SHADOW, 100.0, 2)
+    backtest = trial(TrialKind.BACKTEST, 60_000.0, 0)
+    best = best_trial({TrialKind.SHADOW: shadow, TrialKind.BACKTEST: backtest})
+    assert best == replace(backtest, false_actions=2)
+    assert best_trial({TrialKind.SHADOW: shadow}) == shadow
+    assert best_trial({}) is None
+
+
+@pytest.mark.parametrize(
+    ("probability", "planes", "would"),
+    [(0.9, 2, True), (0.9, 1, False), (0.7, 2, False)],
+)
+def test_it_would_exclude_by_the_policys_confidence_and_two_planes(
+    probability: float, planes: int, would: bool
+) -> None:
+    lines = tuple(
+        Contribution(f"f{n}", plane, 1.0, 2.0)
+        for n, plane in enumerate((Plane.COUNTERS, Plane.PEERS)[:planes])
+    )
+    risk = Risk(GPU, probability, FaultClass.MEMORY, lines, "v1", "hash", START)
+    assert would_exclude(risk, BUILT_IN) is would
+    assert not would_exclude(replace(risk, operating_point=0.95), BUILT_IN)
