@@ -52,8 +52,11 @@ def answering(answer: Answers, port: int = 0) -> Iterator[str]:
     """
 
     class Handler(LoopbackHandler):
+        def do_GET(self) -> None:  # the name that http.server calls
+            self.do_POST()
+
         def do_POST(self) -> None:  # the name that http.server calls
-            body = self.rfile.read(int(self.headers["content-length"]))
+            body = self.rfile.read(int(self.headers["content-length"] or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             reply = answer(Posted(self.path, headers, body))
             self.send_response(reply.code)

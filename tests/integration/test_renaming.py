@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -107,7 +108,8 @@ def hosts(server: Running) -> str:
 def test_everything_goes_by_the_new_name_and_the_feed_moves_once(house: House) -> None:
     put = {"nodes": [{"node_id": OLD, "rack": "r3", "gpus_expected": 2}]}
     house.server.admin.put("/v1/inventory", json=put).raise_for_status()
-    silence = {"matchers": [f"node={OLD}"], "duration_s": 600, "reason": "known"}
+    listed = rf"node=~gpu\-00|{re.escape(OLD)}"
+    silence = {"matchers": [f"node={OLD}", listed], "duration_s": 600, "reason": "known"}
     house.server.admin.post("/v1/silences", json=silence).raise_for_status()
     house.measure(301.0)
     break_gpu(house)
@@ -134,7 +136,10 @@ def test_everything_goes_by_the_new_name_and_the_feed_moves_once(house: House) -
     said = get(house.server, "/v1/verdicts")["verdicts"]
     verdicts = {one["node_id"]: one["node"]["usable"] for one in said}
     assert verdicts == {NEW: "no", "gpu-02": "yes"}
-    assert get(house.server, "/v1/silences")["items"][0]["matchers"] == [f"node={NEW}"]
+    assert get(house.server, "/v1/silences")["items"][0]["matchers"] == [
+        f"node={NEW}",
+        rf"node=~gpu\-00|{re.escape(NEW)}",
+    ]
     assert ("rename_node", f"node:{NEW}") in house.audit()
     assert house.watts() == {301.0}
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gpuwarden_cli.commands.reservations import import_reservations
 from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_cli.output import moment, print_json, print_table
 from gpuwarden_cli.session import open_client
@@ -23,13 +24,17 @@ def register(app: typer.Typer) -> None:
     group.command("create")(create)
     group.command("list")(list_silences)
     group.command("expire")(expire)
+    group.command("import")(import_reservations)
     app.add_typer(group, name="silence", no_args_is_help=True)
 
 
 def create(
     context: typer.Context,
     matchers: Annotated[
-        list[str], typer.Argument(help="LABEL=PATTERN or LABEL!=PATTERN; all must hold.")
+        list[str],
+        typer.Argument(
+            help="LABEL=PATTERN, LABEL!=PATTERN, LABEL=~REGEX or LABEL!~REGEX; all must hold."
+        ),
     ],
     duration: Annotated[str, typer.Option("--for", help="30m, 2h, 3d.")],
     reason: Annotated[str, typer.Option(help="Why, for those who wonder.")],

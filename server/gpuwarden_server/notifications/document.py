@@ -10,6 +10,14 @@ from fnmatch import fnmatchcase
 from gpuwarden_verdict.entities import SEVERITY_RANK, Severity
 
 
+class SilenceUse(StrEnum):
+    """What the silences of an Alertmanager are taken for."""
+
+    IGNORE = "ignore"
+    SILENCE = "silence"  # nobody is told of what they match
+    MAINTENANCE = "maintenance"  # those that name nodes hold the judge too
+
+
 class EndpointKind(StrEnum):
     """What speaks at the other end."""
 
@@ -75,6 +83,7 @@ class Endpoint:
         digest_s: Seconds between digests of what is not urgent, None for none.
         digest_severity: Up to this severity an incident waits for the digest.
         repeat_s: Seconds between posts of alerts, or between heartbeats.
+        silences: What an Alertmanager's silences are taken for here.
         timeout_s: For one attempt.
         retry_scale: Shortens waits between attempts; 1 is the schedule.
     """
@@ -90,6 +99,7 @@ class Endpoint:
     digest_s: float | None = None
     digest_severity: Severity = Severity.WARNING
     repeat_s: float = 60.0
+    silences: SilenceUse = SilenceUse.IGNORE
     timeout_s: float = 15.0
     retry_scale: float = 1.0
 

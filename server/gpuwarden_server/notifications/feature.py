@@ -13,9 +13,11 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.notifications.addresses import AddressGuard
 from gpuwarden_server.notifications.document import Endpoint, NotifyDocument
 from gpuwarden_server.notifications.facts.outbox import Outbox, Places
-from gpuwarden_server.notifications.meters import NotifyMeters
+from gpuwarden_server.notifications.http import Poster
+from gpuwarden_server.notifications.meters import NotifyMeters, SilenceMeters
 from gpuwarden_server.notifications.planning.planner import Planner
 from gpuwarden_server.notifications.quiet.maintenance import Maintenance
+from gpuwarden_server.notifications.quiet.reader import SilenceReader, reads_silences
 from gpuwarden_server.notifications.sending.channels.making import make_channels
 from gpuwarden_server.notifications.sending.lane import Lane, LaneParts
 from gpuwarden_server.notifications.settings import NotifySettings, load_networks, load_notify
@@ -50,6 +52,7 @@ class Notifications:
         document: Who is told.
         outbox: What the judge tells its facts to, None where nobody is told.
         lanes: By endpoint name.
+        reader: Takes over what Alertmanagers silence.
         maintenance: Windows that hold, for the judge.
     """
 
@@ -69,6 +72,17 @@ class Notifications:
             endpoint.name: self._make_lanes(endpoint, guard, meters)
             for endpoint in document.endpoints
         }
+        self.reader = SilenceReader(
+            [
+                (endpoint, Poster(guard, endpoint.timeout_s))
+                for endpoint in document.endpoints
+                if reads_silences(endpoint)
+            ],
+            parts.state,
+            parts.clock,
+            SilenceMeters(parts.registry),
+            self.silences_changed,
+        )
         self.planner = Planner(
             parts.state, document.endpoints, parts.clock, meters, self._wake_lanes
         )
@@ -91,9 +105,11 @@ class Notifications:
         for lane in self._all_lanes():
             lane.start()
         self.planner.start()
+        self.reader.start()
 
     async def stop(self) -> None:
         """End after the attempts under way, all lanes at once."""
+        await asyncio.to_thread(self.reader.stop, STOP_S)
         await asyncio.to_thread(self.planner.stop)
         await asyncio.gather(*(asyncio.to_thread(lane.stop, STOP_S) for lane in self._all_lanes()))
 
@@ -103,6 +119,8 @@ class Notifications:
             return None
         if not self.planner.alive:
             return "the planner of notifications has ended"
+        if not self.reader.alive:
+            return "the reader of Alertmanagers' silences has ended"
         ended = [lane.name for lane in self._all_lanes() if not lane.alive]
         return f"lanes have ended: {', '.join(ended)}" if ended else None
 

@@ -21,7 +21,7 @@ class Answer:
 
     Attributes:
         http_status: None where nothing did.
-        body: At most LONGEST_ANSWER bytes; empty where it was not asked for.
+        body: At most so many bytes as were asked for; empty where it was not asked for.
         retry_after: Header as it came, "" for none.
         error: Why there is no answer, "" where there is one.
     """
@@ -45,6 +45,16 @@ class Poster:
         """Close the connections."""
         self._client.close()
 
+    def get(self, url: str, headers: Mapping[str, str], longest: int) -> Answer:
+        """Get JSON; never raises for what the network or the other side does.
+
+        Args:
+            url: Full URL.
+            headers: Beside host and user agent.
+            longest: Bytes of the answer's body that are read at most.
+        """
+        return self._answer("GET", url, b"", headers, longest)
+
     def post(
         self, url: str, content: bytes, headers: Mapping[str, str], *, read: bool = False
     ) -> Answer:
@@ -56,17 +66,25 @@ class Poster:
             headers: Beside host, content type and user agent.
             read: Whether the answer's body matters; it could be of any length.
         """
+        return self._answer("POST", url, content, headers, LONGEST_ANSWER if read else 0)
+
+    def _answer(
+        self, method: str, url: str, content: bytes, headers: Mapping[str, str], longest: int
+    ) -> Answer:
         try:
-            response = self._client.send(self._request(url, content, headers), stream=True)
+            request = self._request(method, url, content, headers)
+            response = self._client.send(request, stream=True)
             try:
-                body = _bounded(response) if read else b""
+                body = _bounded(response, longest) if longest else b""
             finally:
                 response.close()
         except (httpx.HTTPError, httpx.InvalidURL, AddressRefused) as failure:
             return Answer(error=f"{type(failure).__name__}: {failure}"[:500])
         return Answer(response.status_code, body, response.headers.get("retry-after", ""))
 
-    def _request(self, url: str, content: bytes, headers: Mapping[str, str]) -> httpx.Request:
+    def _request(
+        self, method: str, url: str, content: bytes, headers: Mapping[str, str]
+    ) -> httpx.Request:
         target = httpx.URL(url)
         port = target.port or (443 if target.scheme == "https" else 80)
         address = self._guard.address(target.host, port)
@@ -76,7 +94,7 @@ class Poster:
             "user-agent": "gpuwarden",
         }
         return self._client.build_request(
-            "POST",
+            method,
             target.copy_with(host=str(address)),
             content=content,
             headers={**own, **headers},
@@ -85,12 +103,12 @@ class Poster:
         )
 
 
-def _bounded(response: httpx.Response) -> bytes:
+def _bounded(response: httpx.Response, longest: int) -> bytes:
     body = b""
     for chunk in response.iter_bytes():
         body += chunk
-        if len(body) > LONGEST_ANSWER:
-            return body[:LONGEST_ANSWER]
+        if len(body) > longest:
+            return body[:longest]
     return body
 
 

@@ -66,3 +66,28 @@ class NotifyMeters:
             _LANE,
             registry=registry,
         )
+
+
+class SilenceMeters:
+    """How reading the silences of Alertmanagers goes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.reads = Counter(
+            "gpuwarden_notify_silence_reads_total",
+            "Looks at an Alertmanager's silences by outcome: read, failed.",
+            ["endpoint", "outcome"],
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "gpuwarden_notify_silence_read_seconds",
+            "One look at an Alertmanager's silences, with what it changed.",
+            ["endpoint"],
+            buckets=(0.01, 0.05, 0.2, 1, 5, 15, 60),
+            registry=registry,
+        )
+        self.not_taken = Gauge(
+            "gpuwarden_notify_silences_not_taken",
+            "Silences of an Alertmanager that are not understood, or too many.",
+            ["endpoint"],
+            registry=registry,
+        )

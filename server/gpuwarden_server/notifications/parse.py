@@ -18,6 +18,7 @@ from gpuwarden_server.notifications.document import (
     EndpointKind,
     NotifyDocument,
     Route,
+    SilenceUse,
 )
 from gpuwarden_verdict.entities import Severity
 
@@ -183,6 +184,12 @@ class _Table:
             raise self.fail(key, f"{value!r}", f"write one of {', '.join(Severity)}")
         return Severity(value)
 
+    def silences(self, key: str) -> SilenceUse:
+        value = self.entry.get(key, SilenceUse.IGNORE.value)
+        if value not in tuple(SilenceUse):
+            raise self.fail(key, f"{value!r}", f"write one of {', '.join(SilenceUse)}")
+        return SilenceUse(value)
+
     def patterns(self, key: str) -> tuple[str, ...]:
         value = self.entry.get(key, [])
         if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
@@ -251,6 +258,7 @@ def _alertmanager(table: _Table, base: Endpoint) -> Endpoint:
         urls=table.urls("url"),
         secrets=(token,) if token else (),
         repeat_s=table.number("repeat_s", 60, 1, 3600),
+        silences=table.silences("silences"),
     )
 
 
@@ -301,7 +309,7 @@ _DIGEST_KEYS = ("digest_s", "digest_severity")
 _CASE_KEYS = ("group_s", "cases_per_10min")
 _KEYS: Mapping[EndpointKind, tuple[str, ...]] = {
     EndpointKind.WEBHOOK: ("url", "secret", *_ROUTE_KEYS, *_DIGEST_KEYS),
-    EndpointKind.ALERTMANAGER: ("url", "bearer_token", "repeat_s", *_ROUTE_KEYS),
+    EndpointKind.ALERTMANAGER: ("url", "bearer_token", "repeat_s", "silences", *_ROUTE_KEYS),
     EndpointKind.PAGERDUTY: ("url", "routing_key", *_ROUTE_KEYS, *_CASE_KEYS),
     EndpointKind.SLACK: ("url", "token", "channel", *_ROUTE_KEYS, *_DIGEST_KEYS, *_CASE_KEYS),
     EndpointKind.TEAMS: ("url", *_ROUTE_KEYS, *_DIGEST_KEYS, *_CASE_KEYS),

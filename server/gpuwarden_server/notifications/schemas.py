@@ -118,7 +118,12 @@ class ReplayView(BaseModel):
 
 
 _Matcher = Annotated[
-    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*!?=[^\s\u0085\ufeff].*$", examples=["rack=r12"])
+    str,
+    Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(!?=|!~)[^\s\u0085\ufeff].*$",
+        max_length=65_536,
+        examples=["rack=r12"],
+    ),
 ]
 
 
@@ -141,7 +146,9 @@ class SilenceBody(BaseModel):
 
     kind: SilenceKind = SilenceKind.SILENCE
     matchers: list[_Matcher] = Field(
-        min_length=1, max_length=20, description="LABEL=PATTERN or LABEL!=PATTERN; all must hold"
+        min_length=1,
+        max_length=20,
+        description="LABEL=PATTERN, LABEL!=PATTERN, LABEL=~REGEX, LABEL!~REGEX; all must hold",
     )
     starts_at: float | None = Field(None, description="epoch seconds; none: now")
     duration_s: float = Field(gt=0, le=LONGEST_S)

@@ -6,6 +6,7 @@ What was told (the audit, the feed's log, messages) stays as it was told.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ from gpuwarden_server.store.tables_names import former_names
 from gpuwarden_server.store.tables_notifications import silences
 
 _NODE = "node"
+_MATCHER = re.compile(r"((?:node|entity)(?:=~|!~|!=|=))(.+)", re.DOTALL)
 _PARTS = ("nic", "disk", "mount")
 """Kinds of entities that are named NODE/DEVICE."""
 
@@ -162,8 +164,12 @@ def _rename_in_job_ends(connection: Connection, old: str, new: str) -> None:
 
 
 def _renamed_matcher(matcher: str, old: str, new: str) -> str:
-    """A matcher of this very name, as LABEL=NAME or LABEL!=NAME."""
-    label, equals, name = matcher.partition("=")
-    if label.rstrip("!") not in ("node", "entity"):
+    """A matcher of this very name: LABEL=NAME, LABEL!=NAME, or a list of names, LABEL=~A|B."""
+    found = _MATCHER.fullmatch(matcher)
+    if found is None:
         return matcher
-    return label + equals + _renamed_key(name, old, new)
+    head, names = found.groups()
+    if head.endswith("~"):
+        listed = [re.escape(new) if one == re.escape(old) else one for one in names.split("|")]
+        return head + "|".join(listed)
+    return head + _renamed_key(names, old, new)

@@ -9,6 +9,7 @@ from typing import Any
 from gpuwarden_server.notifications.planning.cases import labels_of
 
 ALERT_NAME = "GpuwardenIncident"
+SERVICE = "gpuwarden"
 _WORD = re.compile(r"[^a-zA-Z0-9_]")
 FORMER_KEPT = 4
 
@@ -18,7 +19,7 @@ def alert_labels(body: Mapping[str, Any]) -> dict[str, str]:
     labels = {_WORD.sub("_", name): value for name, value in labels_of(body).items()}
     if labels.get("entity_kind") == "gpu":
         labels["gpu_uuid"] = labels.get("entity", "")
-    own = {"alertname": ALERT_NAME, "service": "gpuwarden"}
+    own = {"alertname": ALERT_NAME, "service": SERVICE}
     named = {name: value for name, value in labels.items() if not name[:1].isdigit()}
     return {name: value for name, value in (named | own).items() if value}
 

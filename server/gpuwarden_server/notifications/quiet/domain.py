@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-_FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)(=|!=)(.+)", re.DOTALL)
+from gpuwarden_server.notifications.quiet.regexes import whole_match
+
+_FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)(=~|!~|!=|=)(.+)", re.DOTALL)
 LONGEST_S = 90 * 86_400.0
+LABELS_OF_FACTS = frozenset({"entity", "entity_kind", "fault_class", "severity"})
+"""Labels of what is told, not of a node."""
 
 
 class SilenceKind(StrEnum):
@@ -25,20 +29,26 @@ class Matcher:
 
     Attributes:
         label: node, entity, entity_kind, fault_class, severity, pool, rack, leaf or the node's own.
-        pattern: Shell-style pattern.
+        pattern: Shell-style pattern, or a regular expression that all of the value must match.
         equal: False where it must not match.
+        regex: Whether it is a regular expression.
     """
 
     label: str
     pattern: str
     equal: bool = True
+    regex: bool = False
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels meet it; a missing label is ""."""
-        return fnmatchcase(labels.get(self.label, ""), self.pattern) is self.equal
+        value = labels.get(self.label, "")
+        if self.regex:
+            return whole_match(self.pattern)(value) is self.equal
+        return fnmatchcase(value, self.pattern) is self.equal
 
     def __str__(self) -> str:
-        return f"{self.label}{'=' if self.equal else '!='}{self.pattern}"
+        sign = ("=~" if self.equal else "!~") if self.regex else ("=" if self.equal else "!=")
+        return f"{self.label}{sign}{self.pattern}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +89,21 @@ class Silence:
 
 
 def parse_matcher(text: str) -> Matcher:
-    """A matcher such as "rack=r12", "node=gpu-0*" or "pool!=test".
+    """A matcher such as "rack=r12", "node=gpu-0*", "pool!=test" or "node=~gpu-(01|02)".
 
     Raises:
         ValueError: Not of that form.
     """
     found = _FORM.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no matcher: write LABEL=PATTERN or LABEL!=PATTERN")
-    return Matcher(found[1], found[3].strip(), found[2] == "=")
+        raise ValueError(
+            f"{text!r} is no matcher: write LABEL=PATTERN, LABEL!=PATTERN, LABEL=~REGEX or "
+            "LABEL!~REGEX"
+        )
+    label, sign, pattern = found[1], found[2], found[3].strip()
+    if sign.endswith("~"):
+        whole_match(pattern)  # raises where it cannot be matched
+    return Matcher(label, pattern, sign.startswith("="), sign.endswith("~"))
 
 
 def silenced(silences: Iterable[Silence], labels: Mapping[str, str], now: float) -> bool:

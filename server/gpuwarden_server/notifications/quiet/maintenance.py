@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.notifications.facts.outbox import Places
 from gpuwarden_server.notifications.quiet import repository
-from gpuwarden_server.notifications.quiet.domain import Silence, SilenceKind
+from gpuwarden_server.notifications.quiet.domain import LABELS_OF_FACTS, Silence, SilenceKind
 from gpuwarden_server.store.database import Database
-
-_OF_FACTS = frozenset({"entity", "entity_kind", "fault_class", "severity"})
-"""Labels of what is told, not of a node: a window that asks for one only silences."""
 
 
 class Maintenance:
@@ -58,4 +55,4 @@ class Maintenance:
 
 def _is_of_nodes(silence: Silence) -> bool:
     asked = {matcher.label for matcher in silence.matchers}
-    return silence.kind is SilenceKind.MAINTENANCE and not asked & _OF_FACTS
+    return silence.kind is SilenceKind.MAINTENANCE and not asked & LABELS_OF_FACTS

@@ -21,7 +21,7 @@ def add(connection: Connection, silence: Silence) -> None:
         insert(silences).values(
             id=silence.id,
             kind=silence.kind.value,
-            matchers=msgspec.json.encode([str(one) for one in silence.matchers]).decode(),
+            matchers=_matchers_text(silence),
             starts_at=silence.starts_at,
             ends_at=silence.ends_at,
             reason=silence.reason,
@@ -29,6 +29,18 @@ def add(connection: Connection, silence: Silence) -> None:
             created_at=silence.created_at,
         )
     )
+
+
+def change(connection: Connection, silence: Silence) -> None:
+    """Give one that is kept other words, times or matchers."""
+    values = {
+        "kind": silence.kind.value,
+        "matchers": _matchers_text(silence),
+        "starts_at": silence.starts_at,
+        "ends_at": silence.ends_at,
+        "reason": silence.reason,
+    }
+    connection.execute(update(silences).where(silences.c.id == silence.id).values(**values))
 
 
 def find(connection: Connection, silence_id: str) -> Silence | None:
@@ -58,6 +70,10 @@ def expire(connection: Connection, silence_id: str, at: float, by: str) -> None:
     connection.execute(
         update(silences).where(silences.c.id == silence_id).values(expired_at=at, expired_by=by)
     )
+
+
+def _matchers_text(silence: Silence) -> str:
+    return msgspec.json.encode([str(one) for one in silence.matchers]).decode()
 
 
 def _silence(row: Row[Any]) -> Silence:
