@@ -3,7 +3,7 @@
 # the tests that need a missing program skip and say so.
 set -eu
 # program:Debian package
-wanted="gcc:gcc chromium:chromium prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter prometheus-alertmanager:prometheus-alertmanager victoria-metrics:victoria-metrics docker-compose:docker-compose"
+wanted="gcc:gcc chromium:chromium prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter prometheus-alertmanager:prometheus-alertmanager victoria-metrics:victoria-metrics slurmctld:slurmctld slurmd:slurmd scontrol:slurm-client munged:munge docker-compose:docker-compose"
 missing=""
 gcc_ready() { echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1; }
 for pair in $wanted; do

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuwarden_cli.commands import (
+    actuators,
     backtest,
     backup,
     config,
@@ -93,7 +94,7 @@ def build_app() -> typer.Typer:
         config,
     ):
         part.register(app)
-    for part in (notify, silences, thresholds, models, verdicts, shadow):
+    for part in (notify, silences, thresholds, models, verdicts, shadow, actuators):
         part.register(app)
     return app
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ from fastapi import APIRouter, Depends, FastAPI
 from gpuwarden_server.access.authorisation import Gate, require_complete, routes_of
 from gpuwarden_server.access.endpoints import access_router
 from gpuwarden_server.access.enrolment_endpoints import enrolment_router
-from gpuwarden_server.access.feature import make_ring
-from gpuwarden_server.access.keys import KeyRing, ensure_admin_key
 from gpuwarden_server.access.tokens import EnrolmentDesk
+from gpuwarden_server.actuators.endpoints import actuators_router
+from gpuwarden_server.actuators.feature import Actuators, make_actuators
 from gpuwarden_server.api.meters import install_fleet_meters
 from gpuwarden_server.api.reach import nodes_of
 from gpuwarden_server.api.renaming import renaming_router
@@ -26,10 +25,8 @@ from gpuwarden_server.console.page import console_router
 from gpuwarden_server.console.routes import routes_router
 from gpuwarden_server.core.clock import Clock, SystemClock
 from gpuwarden_server.core.errors import StartError
-from gpuwarden_server.core.health import HealthBoard, health_router
+from gpuwarden_server.core.health import health_router
 from gpuwarden_server.core.logs import configure_logging
-from gpuwarden_server.core.memory import release_free
-from gpuwarden_server.core.meters import Meters, make_meters
 from gpuwarden_server.core.problems import install_problem_handlers
 from gpuwarden_server.decisions.endpoints import (
     decisions_router,
@@ -37,9 +34,8 @@ from gpuwarden_server.decisions.endpoints import (
     repair_router,
 )
 from gpuwarden_server.decisions.hub import FeedHub
-from gpuwarden_server.decisions.policy import load_policy
 from gpuwarden_server.doors.feature import make_doors
-from gpuwarden_server.fleet.directory import FleetDirectory
+from gpuwarden_server.foundation import Foundation, StorePart, make_foundation
 from gpuwarden_server.front import (
     INGEST,
     RAW_ROUTES,
@@ -50,19 +46,13 @@ from gpuwarden_server.front import (
     document_raw_routes,
 )
 from gpuwarden_server.guarding import guard
-from gpuwarden_server.history.feature import History, make_history
 from gpuwarden_server.incidents.endpoints import incidents_router
-from gpuwarden_server.ingest.checkpoint import Checkpointer, restore
+from gpuwarden_server.ingest.checkpoint import Checkpointer
 from gpuwarden_server.ingest.endpoints import IngestHandler
 from gpuwarden_server.ingest.meters import CheckpointMeters, IngestMeters
-from gpuwarden_server.ingest.names import FormerNames
 from gpuwarden_server.ingest.ports import EventSink, VerdictSource
-from gpuwarden_server.ingest.refusals import RefusalBook
 from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.service import IngestParts, IngestService
-from gpuwarden_server.ingest.sessions import Sessions
-from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.inventory.endpoints import InventoryParts, inventory_router
 from gpuwarden_server.judging.feature import Judging, JudgingParts
 from gpuwarden_server.judging.streams import make_streams, stream_handlers
@@ -74,105 +64,17 @@ from gpuwarden_server.notifications.quiet.endpoints import silences_router
 from gpuwarden_server.retention.feature import Retention
 from gpuwarden_server.retention.repository import Kept
 from gpuwarden_server.serving import Restart, bind_socket, serve, tune_process
-from gpuwarden_server.store.database import Store, Watch, connect_store
 from gpuwarden_server.store.folder import check_folder_free
-from gpuwarden_server.store.heartbeat import beat
-from gpuwarden_server.store.leadership import Leadership, make_leadership
-from gpuwarden_server.store.meters import WriterMeters
 from gpuwarden_server.store.problems import install_storage_handlers
-from gpuwarden_server.store.versions import migrate_store, prepare_store
-from gpuwarden_server.store.writer import WriteFailed
+from gpuwarden_server.store.versions import migrate_store
 from gpuwarden_server.streams.feature import FactStreams
 from gpuwarden_server.streams.meters import StreamMeters
 from gpuwarden_server.succession import Part, Succession
 from gpuwarden_server.web.feature import Web
 from gpuwarden_verdict.engine.facts import Patience
-from gpuwarden_verdict.windows import FleetState
 from gpuwarden_wire.version import __version__
 
-# How long /readyz waits for a write; a healthy disk takes milliseconds.
-PROBE_TIMEOUT_S = 2.0
-
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Foundation:
-    """What every feature is built on.
-
-    Attributes:
-        settings: The operator's.
-        clock: Time.
-        store: The two files.
-        meters: The server's own metrics.
-        board: Probes of /readyz.
-        ring: Valid keys.
-        state: Columnar state of the fleet and its lock.
-        sessions: What the front door remembers of each node; `presence` for readers.
-        names: What nodes were called before.
-        refusals: Agents that were refused because another machine speaks for their node.
-        directory: Nodes and GPUs.
-        placements: Where nodes are, and the policy that goes by it.
-        history: What was measured.
-        stopping: Set when the shutdown begins: long-lived streams end then.
-        leadership: Whether this server may write.
-    """
-
-    settings: Settings
-    clock: Clock
-    store: Store
-    meters: Meters
-    board: HealthBoard
-    ring: KeyRing
-    state: GuardedState
-    sessions: Sessions
-    names: FormerNames
-    refusals: RefusalBook
-    directory: FleetDirectory
-    placements: Placements
-    history: History
-    stopping: asyncio.Event
-    leadership: Leadership
-
-
-class _StorePart:
-    """The two files, the first key, and what is restored from them."""
-
-    def __init__(self, base: Foundation, book: SchemaBook) -> None:
-        self._base = base
-        self._book = book
-
-    async def start(self) -> None:
-        """Start the writers; at the very first start, make the admin key and show it; restore."""
-        base = self._base
-        base.store.start()
-        given = base.settings.admin_key.get_secret_value() if base.settings.admin_key else None
-        now = base.clock.now()
-        made = await asyncio.wrap_future(
-            base.store.state.writer.submit(lambda writes: ensure_admin_key(writes, given, now))
-        )
-        if made is not None:
-            # The one place where a key is written in clear: to the person who starts the server.
-            print(f"Admin key, shown only now: {made}", flush=True)  # noqa: T201 - meant for stdout
-        base.ring.load()
-        base.names.load(base.store.state)
-        base.directory.load(base.store.state)
-        base.placements.load(base.store.state)
-        restore(
-            base.store,
-            base.state,
-            base.history,
-            base.sessions,
-            self._book,
-            base.names,
-            base.clock.monotonic(),
-        )
-        release_free()
-
-    async def stop(self) -> None:
-        """Write what is queued and close both files."""
-        await asyncio.to_thread(self._base.store.close)
-        self._base.state.close()
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
@@ -181,7 +83,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     Raises:
         StartError: Settings or files that it cannot work with; names the mend.
     """
-    base = _foundation(settings, clock or SystemClock())
+    base = make_foundation(settings, clock or SystemClock())
     book = SchemaBook()
     meters = IngestMeters(base.meters.registry)
     checkpointer = Checkpointer(
@@ -204,11 +106,12 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     }
     web = Web(base.ring, base.store.state, base.clock, base.meters.registry)
     parts: list[Part] = [
-        _StorePart(base, book),
+        StorePart(base, book),
         checkpointer,
         base.history,
         side.learning,
         side.judging,
+        side.actuators,
         side.streams,
         web,
         side.notifications,
@@ -243,52 +146,6 @@ def _retention(base: Foundation) -> Retention:
         Kept.JOB_ENDS: settings.retention_incidents_days,
     }
     return Retention(base.store.state, days, base.clock, base.meters.registry)
-
-
-def _foundation(settings: Settings, clock: Clock) -> Foundation:
-    place = settings.store_place
-    prepare_store(place)
-    meters = make_meters()
-    leadership = make_leadership(place, settings.lease_s, settings.advertise_url, meters.registry)
-    watch = Watch(leadership.holder, leadership.fence(), WriterMeters(meters.registry))
-    store = connect_store(place, watch)
-    sessions = Sessions(clock, settings.silent_after_s)
-    directory = FleetDirectory(sessions.is_live)
-    names = FormerNames(lambda name: directory.node(name) is not None)
-    mode = settings.mode if "mode" in settings.model_fields_set else None
-    policy = load_policy(settings.policy_file, mode)
-    board = HealthBoard(clock)
-    board.add_probe("database", lambda: _database_trouble(store))
-    return Foundation(
-        settings=settings,
-        clock=clock,
-        store=store,
-        meters=meters,
-        board=board,
-        ring=make_ring(store.state, clock, meters.registry),
-        state=GuardedState(FleetState()),
-        sessions=sessions,
-        names=names,
-        refusals=RefusalBook(clock),
-        directory=directory,
-        placements=Placements(directory, policy),
-        history=make_history(settings, store.history, names, clock, board, meters.registry),
-        stopping=asyncio.Event(),
-        leadership=leadership,
-    )
-
-
-def _database_trouble(store: Store) -> str | None:
-    """Why the database cannot be written, by trying."""
-    if not (store.state.writer.alive and store.history.writer.alive):
-        return "a writer thread has ended"
-    try:
-        store.state.writer.call(beat, timeout_s=PROBE_TIMEOUT_S)
-    except TimeoutError:
-        return f"{store.state.name} took no write within {PROBE_TIMEOUT_S:g} s"
-    except WriteFailed as error:
-        return f"{store.state.name} cannot be written: {error}"
-    return None
 
 
 def _ingest(
@@ -327,6 +184,7 @@ class _VerdictSide:
         streams: Readers of incidents and states.
         notifications: Who is told of facts.
         learning: The learnt score.
+        actuators: Who carries exclusions elsewhere.
     """
 
     judging: Judging
@@ -334,6 +192,7 @@ class _VerdictSide:
     streams: FactStreams
     notifications: Notifications
     learning: Learning
+    actuators: Actuators
 
 
 def _verdict_side(base: Foundation) -> _VerdictSide:
@@ -373,7 +232,12 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     base.board.add_note("model", lambda: learning.scorer.trouble or None)
     base.board.add_probe("notifications", notifications.probe)
     base.board.add_note("notifications", notifications.trouble)
-    return _VerdictSide(judging, hub, streams, notifications, learning)
+    actuators = make_actuators(
+        settings, base.store.state, base.clock, judging.board, base.leadership, registry
+    )
+    hub.follow(actuators.wake)
+    base.board.add_note("actuators", actuators.trouble)
+    return _VerdictSide(judging, hub, streams, notifications, learning, actuators)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
@@ -385,6 +249,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield incidents_router(state, judging)
     yield decisions_router(state, judging)
     yield exclusions_router(judging.board)
+    yield actuators_router(side.actuators, state)
     yield repair_router(base.directory, judging)
     yield inventory_router(InventoryParts(base.placements, base.directory, state, base.clock))
     sources = ReadSources(

@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpuwarden_server.actuators.feature import make_actuator, passed_variables
+from gpuwarden_server.actuators.parse import load_actuators
+from gpuwarden_server.actuators.ports import ActuatorError
+from gpuwarden_server.actuators.schemas import kind_of
 from gpuwarden_server.config import Settings, load_settings, unknown_variables, variable
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.decisions.policy import load_policy
@@ -13,6 +17,7 @@ from gpuwarden_server.learning.models import load_models
 from gpuwarden_server.notifications.settings import NotifySettings, load_networks, load_notify
 from gpuwarden_server.serving import bind_socket
 from gpuwarden_server.store.versions import describe_store
+from gpuwarden_verdict.actuation import Hold
 
 
 class Outcome(StrEnum):
@@ -99,6 +104,26 @@ def _notifications(settings: Settings) -> str:
     return ", ".join(f"{endpoint.name} ({endpoint.kind})" for endpoint in document.endpoints)
 
 
+def _actuators(settings: Settings) -> str:
+    document = load_actuators(settings.actuators_file, variable)
+    if not document.targets:
+        raise _Less("nothing outside is changed: no actuators' file")
+    said, troubles = [], []
+    for target in document.targets:
+        actuator, name = make_actuator(target, passed_variables(variable)), target.common.name
+        try:
+            found = actuator.read(())
+        except ActuatorError as error:
+            troubles.append(f"{name}: {error}")
+            continue
+        ours = sum(one.hold is Hold.OURS for one in found.values())
+        mode = "dry run" if target.common.dry_run else "acts"
+        said.append(f"{name} ({kind_of(target)}, {mode}): {len(found)} nodes, {ours} with our tag")
+    if troubles:
+        raise _Less("; ".join(troubles))
+    return "; ".join(said)
+
+
 def _store(settings: Settings) -> str:
     return describe_store(settings.store_place)
 
@@ -117,6 +142,7 @@ _PARTS: tuple[tuple[str, Callable[[Settings], str]], ...] = (
     ("policy", _policy),
     ("model", _model),
     ("notifications", _notifications),
+    ("actuators", _actuators),
     ("store", _store),
     ("address", _address),
 )

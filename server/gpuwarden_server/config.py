@@ -151,6 +151,11 @@ class Settings(BaseSettings):
         description="Most rows of features that are kept, about 500 bytes each; the oldest go "
         "first. 0 keeps none.",
     )
+    actuators_file: Path | None = Field(
+        default=None,
+        description="Schedulers, folders and commands that exclusions are carried into, in TOML "
+        "(docs/actuators.md); none: nothing outside is changed.",
+    )
     notify_file: Path | None = Field(
         default=None,
         description="Who is told of incidents and decisions, in TOML (docs/notifications.md); "

@@ -35,9 +35,12 @@ def _of(looks: list[dict[str, Any]], part: str) -> list[tuple[str, str]]:
 def test_defaults_are_good_and_nothing_is_made(tmp_path: Path) -> None:
     code, looks = _check(tmp_path)
     assert code == 0
-    parts = ["settings", "policy", "model", "notifications", "store", "address"]
+    parts = ["settings", "policy", "model", "notifications", "actuators", "store", "address"]
     assert [look["part"] for look in looks] == parts
-    assert [look["part"] for look in looks if look["outcome"] != "good"] == ["notifications"]
+    assert [look["part"] for look in looks if look["outcome"] != "good"] == [
+        "notifications",
+        "actuators",
+    ]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -109,6 +109,8 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/decisions/{decision_id}"): _READ,
         ("POST", "/v1/decisions/{decision_id}/revoke"): _OPERATE,
         ("POST", "/v1/decisions/{decision_id}/approve"): _OPERATE,
+        ("GET", "/v1/actuators"): _READ,
+        ("GET", "/v1/actuations"): _READ,
         ("GET", "/v1/exclusions"): _FEED,
         ("GET", "/v1/exclusions/stream"): _FEED,
         ("GET", "/v1/states/stream"): _READ,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuwarden_server.store import (
     tables_access,
+    tables_actuators,
     tables_doors,
     tables_fleet,
     tables_history,
@@ -22,6 +23,7 @@ __all__ = ["HISTORY", "STATE", "TABLE_MODULES"]
 
 TABLE_MODULES = (
     tables_access,
+    tables_actuators,
     tables_doors,
     tables_fleet,
     tables_history,

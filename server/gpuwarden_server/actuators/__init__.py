@@ -1,0 +1,1 @@
+"""Acting outside: exclusions in force are carried into schedulers, files and hooks."""

@@ -1,0 +1,87 @@
+"""A program of the user's as the actuator: any scheduler, reset, reboot or ticket system.
+
+It is run once a call with a JSON request on standard input, and signs for what it did by exit 0.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection, Mapping
+from hashlib import sha256
+
+import msgspec
+
+from gpuwarden_server.actuators.document import CommandTarget
+from gpuwarden_server.actuators.ports import ActuatorError
+from gpuwarden_server.actuators.programs import Variables, run_program
+from gpuwarden_verdict.actuation import TAG, Found, Hold, Wanted
+
+_MEND = "Run it by hand with a request of docs/actuators.md on its standard input"
+SIGNATURE = "GPUWARDEN_SIGNATURE"
+"""Variable with the hex HMAC-SHA256 of the request, where a secret is set."""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What it answers to `read`."""
+
+    hold: Hold
+    reason: str = ""
+    by: str = ""
+    jobs: tuple[str, ...] = ()
+
+
+_ANSWERS = msgspec.json.Decoder(dict[str, _Answer])
+
+
+class CommandActuator:
+    """A program of the user's."""
+
+    def __init__(self, target: CommandTarget, variables: Variables) -> None:
+        """Make it; see `CommandTarget`."""
+        self._target = target
+        self._variables = variables
+
+    def read(self, nodes: Collection[str]) -> Mapping[str, Found]:
+        """What it answers to {"act": "read", "nodes": [...]}."""
+        text = self._ask({"act": "read", "tag": TAG, "nodes": sorted(nodes)})
+        try:
+            answers = _ANSWERS.decode(text.encode())
+        except msgspec.DecodeError as error:
+            reason = f"{self._target.command[0]} answered to read with no such JSON: {error}"
+            raise ActuatorError(reason, _MEND) from error
+        return {
+            node: Found(one.hold, one.reason, one.by, one.jobs) for node, one in answers.items()
+        }
+
+    def exclude(self, wanted: Wanted) -> None:
+        """Ask for {"act": "exclude"}."""
+        self._ask(
+            {
+                "act": "exclude",
+                "tag": TAG,
+                "node": wanted.node_id,
+                "rung": wanted.rung.name.lower(),
+                "decisions": wanted.decisions,
+                "gpus": wanted.gpus,
+                "reason": wanted.text,
+            }
+        )
+
+    def move(self, node_id: str, jobs: Collection[str]) -> None:
+        """Ask for {"act": "move"}."""
+        self._ask({"act": "move", "tag": TAG, "node": node_id, "jobs": sorted(jobs)})
+
+    def release(self, node_id: str) -> None:
+        """Ask for {"act": "release"}."""
+        self._ask({"act": "release", "tag": TAG, "node": node_id})
+
+    def _ask(self, request: Mapping[str, object]) -> str:
+        body = msgspec.json.encode(request)
+        signed = dict(self._variables)
+        if self._target.secret:
+            secret = self._target.secret.encode()
+            signed[SIGNATURE] = hmac.new(secret, body, sha256).hexdigest()
+        timeout_s = self._target.common.timeout_s
+        return run_program(
+            self._target.command, timeout_s, variables=signed, given=body, mend=_MEND
+        )

@@ -1,0 +1,87 @@
+"""The actuators' file as values: who is acted on, and how far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuwarden_verdict.actuation import Drift
+from gpuwarden_verdict.entities import Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What every actuator has.
+
+    Attributes:
+        name: Stands in records, metrics and the audit; each once.
+        nodes: Shell-style patterns of nodes that it is for.
+        dry_run: Only say what would be done.
+        drift: What to do where somebody undid an exclusion of ours.
+        every_s: Seconds between two looks at the consumer where nothing changes here.
+        timeout_s: Longest time for one call.
+    """
+
+    name: str
+    nodes: tuple[str, ...] = ("*",)
+    dry_run: bool = True
+    drift: Drift = Drift.SHOW
+    every_s: float = 30.0
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTarget:
+    """A Slurm cluster, by scontrol.
+
+    Attributes:
+        common: What every actuator has.
+        programs: Folder of scontrol and squeue, "" to look on PATH.
+        config: slurm.conf, None for the machine's own.
+        move_from: From which rung on jobs are requeued elsewhere; None never.
+    """
+
+    common: Common
+    programs: str = ""
+    config: Path | None = None
+    move_from: Rung | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilesTarget:
+    """Plain files in a folder that is ours.
+
+    Attributes:
+        common: What every actuator has.
+        folder: Where they are written.
+    """
+
+    common: Common
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTarget:
+    """Any program of the user's.
+
+    Attributes:
+        common: What every actuator has.
+        command: The program and its arguments; the request comes as JSON on its stdin.
+        secret: Signs the request, "" for none.
+        move_from: From which rung on it is asked to move what runs there; None never.
+    """
+
+    common: Common
+    command: tuple[str, ...]
+    secret: str = ""
+    move_from: Rung | None = None
+
+
+Target = SlurmTarget | FilesTarget | CommandTarget
+
+
+@dataclass(frozen=True, slots=True)
+class ActuatorsDocument:
+    """All actuators, in file order."""
+
+    targets: tuple[Target, ...] = ()
