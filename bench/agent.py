@@ -2,9 +2,9 @@
 
 Both run in the same minutes on the same machine, each with its Debian or checkout defaults: the
 agent with all its collectors over the stub NVML of 8 GPUs and this machine's real /proc and kernel
-log, sending to a TLS server; `prometheus-node-exporter` scraped every 5 s. CPU time is that of all
-processes of each, from /proc; memory is what is resident of all of them, pages that they share
-counted once. Needs gcc and prometheus-node-exporter. `--growth CYCLES` runs the agent alone, as
+log, sending to a TLS server; `prometheus-node-exporter` scraped every 5 s. The stub's PCI bus lies
+in memory (/dev/shm), as a sysfs does, and the spool on the disk. CPU time is that of all processes
+of each, from /proc; memory is what is resident of all of them, pages that they share counted once. Needs gcc and prometheus-node-exporter. `--growth CYCLES` runs the agent alone, as
 fast as it goes, and compares its memory after a fifth of the cycles with that at the end.
 """
 
@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.codec import Encoding, compress, encode_batch
-from tests.builders.nvml import h100_node
+from tests.builders.nvml import h100_node, pci_bus
 from tests.builders.processes import agent_environment, started
 from tests.fakes.ingest_server import FakeIngestServer
 
@@ -97,12 +97,16 @@ def agent(folder: Path, **settings: object) -> Iterator[tuple[int, FakeIngestSer
     """A running agent: 8 stub GPUs, this machine's files, a TLS server that takes its batches."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(TLS / "server.pem", TLS / "server.key")
-    with FakeIngestServer(tls=tls) as server:
-        own = {"ca_file": TLS / "ca.pem", "kmsg_path": "/dev/kmsg", **settings}
+    in_memory = tempfile.TemporaryDirectory(prefix="gpuwarden-bench-", dir="/dev/shm")
+    with in_memory as bus, FakeIngestServer(tls=tls) as server:
+        sys_root = pci_bus(Path(bus), [gpu.pci for gpu in h100_node(8).gpus])
+        own = {"ca_file": TLS / "ca.pem", "kmsg_path": "/dev/kmsg", "sys_root": sys_root}
         environment = (
             _AS_INSTALLED
             | _STUB
-            | agent_environment(folder, server.url, "gw_bench", "bench", h100_node(8), **own)
+            | agent_environment(
+                folder, server.url, "gw_bench", "bench", h100_node(8), **own, **settings
+            )
         )
         command = [Path(sys.executable).with_name("gpuwarden-agent"), "run"]
         with started(command, folder / "agent.log", environment) as process:

@@ -185,6 +185,7 @@ class Agent:
             [CollectorLoop(one, collection, self.board) for one in sources.collectors],
             [FollowerLoop(one, self.outbox.emit, self.board) for one in sources.followers],
             TOGETHER,
+            self.sealer,
         )
 
         if sources.nvml_probe is not None:
@@ -244,7 +245,6 @@ class Agent:
             self._metrics = self._serve_metrics()
         self._announce_boot()
         self.board.end_former(self.spool.fact("troubles"))
-        self.sealer.start()
         self.sender.start()
         self.maintenance.look()  # an order that stands: nothing is opened in the first place
         self.scheduler.start()
@@ -306,7 +306,7 @@ class Agent:
     def _end(self) -> None:
         self._notifier.stopping()
         stuck = self.scheduler.stop(_LOOPS_PATIENCE_S)
-        self.sealer.stop()
+        self.sealer.finish()
         self.sender.stop(_SENDER_PATIENCE_S)
         if self._metrics is not None:
             self._metrics.close()

@@ -29,6 +29,8 @@ _MOST_NAMES = 8_192
 _names_known: set[str] = set()
 """Names that were found sound before: a node has few, and reads each again and again."""
 
+_MOST_KEYS = 8_192
+_keys_known: set[tuple[EntityKind, str]] = set()
 _layouts_known: WeakSet[RowLayout] = WeakSet()
 """Likewise."""
 
@@ -82,8 +84,9 @@ def _check_rows(rows: object) -> int:
         if len(_mapping(entities, "entities")) > MOST_ENTITIES:
             raise _garbage(f"{len(entities)} entities of kind {kind}")
         for key, row in entities.items():
-            _check_key(kind, key)
-            wrong += _check_row(_mapping(row, "a row"))
+            if type(key) is not str or (kind, key) not in _keys_known:
+                _check_key(kind, key)
+            wrong += _check_row(row if type(row) is NumberRow else _mapping(row, "a row"))
     return wrong
 
 
@@ -98,6 +101,8 @@ def _check_key(kind: EntityKind, key: object) -> None:
         raise _garbage("an entity without a name")
     if (kind is EntityKind.NODE) == bool(key):
         raise _garbage(f"{key[:40]!r} as name of a {kind}")
+    if len(_keys_known) < _MOST_KEYS:
+        _keys_known.add((kind, key))
 
 
 def _check_row(row: Mapping[Any, Any]) -> int:

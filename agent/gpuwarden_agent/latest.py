@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuwarden_agent.collectors.contract import Harvest
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Missing, Rows
 
 
-@dataclass(frozen=True, slots=True)
-class CallRecord:
+class CallRecord(NamedTuple):  # one is made of every call
     """What is known of a collector's calls.
 
     Attributes:

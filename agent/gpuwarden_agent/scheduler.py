@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from gpuwarden_agent.collector_loop import CollectorLoop
 from gpuwarden_agent.collectors.contract import (
@@ -16,7 +17,7 @@ from gpuwarden_agent.collectors.contract import (
     Wakeable,
 )
 from gpuwarden_agent.conditions import ConditionBoard
-from gpuwarden_agent.crew import Crew
+from gpuwarden_agent.crew import Crew, Turn
 from gpuwarden_agent.logs import get_logger
 from gpuwarden_agent.port_watch import PortWatch
 from gpuwarden_agent.threads import tell_kernel_my_name
@@ -102,6 +103,19 @@ class FollowerLoop:
         return not self._thread.is_alive()
 
 
+class LastTurn(Turn, Protocol):
+    """What follows the collectors, on their thread where none of them holds it up."""
+
+    @property
+    def is_in_flight(self) -> bool:
+        """A turn has not ended yet."""
+        ...
+
+    def move(self, wake: Callable[[], None]) -> None:
+        """`wake` is called from now on when its next turn is due earlier than it was."""
+        ...
+
+
 class Scheduler:
     """All loops of an agent.
 
@@ -109,6 +123,7 @@ class Scheduler:
         collectors: Loops of collectors.
         followers: Loops of followers.
         together: Names of the collectors that take turns on one thread, in their order.
+        last: Takes its turns behind them.
     """
 
     def __init__(
@@ -116,12 +131,18 @@ class Scheduler:
         collectors: Sequence[CollectorLoop],
         followers: Sequence[FollowerLoop],
         together: Sequence[str] = (),
+        last: LastTurn | None = None,
     ) -> None:
         self._followers = tuple(followers)
         self._collectors = tuple(collectors)
+        self._last = last
         self._crews = [Crew([one]) for one in collectors if one.name not in together]
-        if shared := [one for one in collectors if one.name in together]:
-            self._crews.append(Crew(sorted(shared, key=lambda one: together.index(one.name))))
+        shared: list[Turn] = [one for one in collectors if one.name in together]
+        shared.sort(key=lambda one: together.index(one.name))
+        if last is not None:
+            shared.append(last)
+        if shared:
+            self._crews.append(Crew(shared))
         self._paused = False
         self._ports: PortWatch | None = None
 
@@ -146,9 +167,14 @@ class Scheduler:
         for crew in self._crews:
             for loop in self._of(crew):
                 loop.begin(now, crew.wake)
-            crew.start()
+            self._start(crew)
         if self._ports is not None:
             self._ports.start()
+
+    def _start(self, crew: Crew) -> None:
+        if self._last is not None and crew.has(self._last):
+            self._last.move(crew.wake)
+        crew.start()
 
     def _of(self, crew: Crew) -> list[CollectorLoop]:
         return [loop for loop in self._collectors if crew.has(loop)]
@@ -196,6 +222,8 @@ class Scheduler:
                 self._start_apart(others)
         if any(loop.is_in_flight for loop in self._collectors):
             return True
+        if self._last is not None and self._last.is_in_flight:
+            return True
         return self._paused and bool(self.held())
 
     def _start_apart(self, others: Crew) -> None:
@@ -203,7 +231,7 @@ class Scheduler:
         self._crews.append(others)
         for loop in self._of(others):
             loop.move(others.wake)
-        others.start()
+        self._start(others)
 
     def stop(self, patience_s: float) -> list[str]:
         """End all loops within `patience_s`; returns the names of those that are stuck."""
@@ -217,6 +245,8 @@ class Scheduler:
         stuck = [one.name for one in self._followers if not one.join(_left(deadline))]
         for crew in self._crews:
             crew.await_idle(_left(deadline))
+            if self._last is not None and crew.is_busy(self._last):
+                stuck.append(self._last.name)
             for loop in self._of(crew):
                 if crew.is_busy(loop):
                     stuck.append(loop.name)

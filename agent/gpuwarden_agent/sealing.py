@@ -2,109 +2,93 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from gpuwarden_agent.threads import tell_kernel_my_name
+from gpuwarden_agent.logs import get_logger
 from gpuwarden_wire.batches import Table
 from gpuwarden_wire.schema import Schema
 
 Seal = Callable[[Sequence[Table], Iterable[Schema]], None]
 
+_log = get_logger("sealer")
+
 _LONGEST_GRACE_S = 1.0
-_EARLY_S = 0.1
-"""A tick that comes so much before its time may have its grace so much prolonged."""
+_END_PATIENCE_S = 2.0
 
 
 class Sealer:
-    """Gathers tables from the collectors' threads and hands them on as batches."""
+    """Gathers tables from the collectors' threads and hands them on as batches.
+
+    It takes its turns in a crew (`crew.Turn`), behind the collectors: the last of them to answer
+    need wake nobody.
+    """
+
+    name = "sealer"
 
     def __init__(self, collectors: Iterable[str], interval_s: float, seal: Seal) -> None:
         self._expected = frozenset(collectors)
         self._grace_s = min(_LONGEST_GRACE_S, interval_s / 5)
         self._seal = seal
-        self._changed = threading.Condition()
+        self._wake: Callable[[], None] = _nobody
+        self._lock = threading.Lock()
+        self._sealing = threading.Lock()
         self._tables: list[tuple[Table, Schema]] = []
         self._heard: set[str] = set()
-        self._first_at = 0.0
-        self._interval_s = interval_s
-        self._wakes_at = 0.0
-        self._urgent = False
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="sealer", daemon=True)
+        self._due = math.inf
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+    @property
+    def due(self) -> float:
+        """Monotonic seconds: at once where a tick is whole, else when it has had its grace."""
+        return self._due
+
+    @property
+    def is_in_flight(self) -> bool:
+        """A batch is being handed on."""
+        return self._sealing.locked()
+
+    def move(self, wake: Callable[[], None]) -> None:
+        """`wake` is called from now on when a batch is due earlier than it was."""
+        self._wake = wake
 
     def add(
         self, collector: str, tables: Sequence[tuple[Table, Schema]], *, urgent: bool = False
     ) -> None:
         """What one call of a collector brought, nothing included; urgent waits for no other."""
-        with self._changed:
-            first = not self._heard
-            if first:
-                self._first_at = time.monotonic()
+        with self._lock:
+            former = self._due
+            if not self._heard:
+                self._due = time.monotonic() + self._grace_s
             self._heard.add(collector)
             self._tables += tables
-            ends_at = self._first_at + self._grace_s
-            self._urgent = self._urgent or urgent
-            if (
-                urgent
-                or self._heard >= self._expected
-                or (first and self._wakes_at > ends_at + _EARLY_S)
-            ):
-                self._changed.notify()
+            if urgent or self._heard >= self._expected:
+                self._due = -math.inf
+            earlier = self._due < former
+        if earlier:
+            self._wake()
 
-    def stop(self) -> None:
-        """Seal what is there and end."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join(2.0)
+    def take(self) -> None:
+        """Hand on what was gathered."""
+        with self._sealing:
+            with self._lock:
+                gathered, self._tables = self._tables, []
+                self._heard.clear()
+                self._due = math.inf
+            try:
+                if gathered:
+                    schemas = {schema.hash: schema for _, schema in gathered}
+                    self._seal([table for table, _ in gathered], schemas.values())
+            except Exception:
+                _log.exception("sealer_bug")
 
-    def _run(self) -> None:
-        tell_kernel_my_name()
-        while (gathered := self._await_tick()) is not None:
-            if gathered:
-                schemas = {schema.hash: schema for _, schema in gathered}
-                self._seal([table for table, _ in gathered], schemas.values())
+    def finish(self) -> None:
+        """Hand on what is left, unless what was handed on before does not come back."""
+        if self._sealing.acquire(timeout=_END_PATIENCE_S):
+            self._sealing.release()
+            self.take()
 
-    def _await_tick(self) -> list[tuple[Table, Schema]] | None:
-        """What a tick gathered; None at the end."""
-        with self._changed:
-            while not self._ready():
-                if self._stopping:
-                    return None
-                self._wait()
-            gathered, self._tables = self._tables, []
-            self._heard.clear()
-            self._urgent = False
-            return gathered
 
-    def _wait(self) -> None:
-        """Sleep until the tick is whole, or has had its grace.
-
-        Where nothing was heard yet, until the grace of the next tick is over: its first collector
-        then need not wake us, which would cost more than all the rest here.
-        """
-        left = self._left()
-        if left is None:
-            next_ends_at = self._first_at + self._interval_s + self._grace_s
-            left = max(next_ends_at - time.monotonic(), self._interval_s)
-        self._wakes_at = time.monotonic() + left
-        self._changed.wait(left)
-
-    def _ready(self) -> bool:
-        if not self._heard:
-            return False
-        return (
-            self._stopping or self._urgent or self._heard >= self._expected or self._left() == 0.0
-        )
-
-    def _left(self) -> float | None:
-        if not self._heard:
-            return None
-        return max(0.0, self._first_at + self._grace_s - time.monotonic())
+def _nobody() -> None:
+    return

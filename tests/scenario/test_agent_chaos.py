@@ -160,13 +160,12 @@ class Rig:
         precedence = Precedence(SourceOrder(cadence), cadence)
         collection = Collection(self.latest, self.sealer, inventory, self.events.extend, precedence)
         self.loops = [CollectorLoop(one, collection, self.board) for one in self.collectors]
-        self.scheduler = Scheduler(self.loops, [], TOGETHER)
+        self.scheduler = Scheduler(self.loops, [], TOGETHER, self.sealer)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         stop = threading.Event()
         watcher = threading.Thread(target=self._supervise, args=(stop,), daemon=True)
-        self.sealer.start()
         self.scheduler.start()
         watcher.start()
         try:
@@ -177,7 +176,7 @@ class Rig:
             stop.set()
             watcher.join(5)
             self.left = self.scheduler.stop(20)
-            self.sealer.stop()
+            self.sealer.finish()
 
     def _supervise(self, stop: threading.Event) -> None:
         """As the scheduler does, but ten times as often: the test has no time to lose."""

@@ -44,6 +44,7 @@ _KEYED: tuple[tuple[str, _Keys], ...] = (
         ),
     ),
 )
+_BY_LINE = "vmstat"
 _FIRST_WORDS = (("loadavg", "node_load1"), ("uptime", "node_uptime_seconds"))
 _PRESSURES = ("cpu", "io", "memory")
 # Since Linux 6.13; kernels before it, or without CONFIG_DETECT_HUNG_TASK, have no such file.
@@ -85,7 +86,10 @@ class HostCollector:
         self._kernel_clock = kernel_clock
         names = [name for name, _ in (*_KEYED, *_FIRST_WORDS)]
         names += [_pressure_file(resource) for resource in _PRESSURES] + [_HUNG_TASKS]
-        self._files = {name: ProcFile(f"{proc_root}/{name}") for name in names}
+        # All but vmstat, which is made line by line (fs/proc and kernel/sched/psi.c in the kernel)
+        self._files = {
+            name: ProcFile(f"{proc_root}/{name}", at_once=name != _BY_LINE) for name in names
+        }
         self._labels: dict[str, str] | None = None
 
     def collect(self, now: float) -> Harvest:

@@ -11,6 +11,7 @@ from gpuwarden_agent.collectors.contract import FIRST_ROUND, CollectorError, Emi
 from gpuwarden_agent.collectors.nvml_events import RepeatMerger, gpu_event, xid_event
 from gpuwarden_agent.collectors.nvml_gpus import Finding, GpuMemory, GpuRoll
 from gpuwarden_agent.collectors.nvml_memory import NodeMemory
+from gpuwarden_agent.collectors.nvml_pcie import PcieErrors
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml import NvmlProbe, NvmlSettings, Poll, ProbeCondition, ProbeState
 from gpuwarden_agent.sources.nvml_frames import Answer, GpuAnswer, Xid
@@ -19,17 +20,11 @@ from gpuwarden_agent.sources.nvml_pci import PciBus
 from gpuwarden_agent.sources.pci_rails import PciRails
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 from gpuwarden_wire.metrics import EntityKind
-from gpuwarden_wire.number_rows import joined
 from gpuwarden_wire.readings import NotSupported, Reading, Stale, Unavailable
 
 _RENEW_AT_MOST_EVERY_S = 3600.0
 _WAIT_S = 60.0
 _PENDING_WAIT_S = 1.0
-
-_ERRORS_EVERY_S = 30.0
-"""PCIe errors count up over minutes, and fatal ones are in the kernel log at once."""
-
-_TURNS = 6
 
 _LOOK_AT_BUS_EVERY_S = 15.0
 """And at each poll that is not like the one before, or while a GPU is missing."""
@@ -69,12 +64,14 @@ class NvmlCollector:
         self._on_pci: Reading = Unavailable(FIRST_ROUND)
         self._on_pci_until = -math.inf
         self._answered_like: tuple[object, ...] | None = None
-        self._pcie_errors: dict[str, tuple[float, Mapping[str, Reading]]] = {}
+        self._pcie_errors = PcieErrors(self._pci, clock)
         self._first_answer = True
         self._visible: int | None = None
         self._visible_at = 0.0
         self._answered_at: float | None = None
         self._driver_version = ""
+        self._bus_looks = 0
+        self._inventory_state: tuple[object, ...] | None = None
         self._inventory_facts: tuple[object, ...] | None = None
         self._stuck: ProbeCondition | None = None
         self._stuck_call = self._memory.stuck_call
@@ -135,10 +132,11 @@ class NvmlCollector:
         """GPUs on the bus: counted anew now and then, and at once where the driver has news."""
         clock = self._clock()
         like: tuple[object, ...] | None = None
-        if answer is not None and not any(one.missed_probes for one in self._roll.gpus.values()):
-            like = answer.count, answer.unreachable, *(gpu.code for gpu in answer.gpus)
+        if answer is not None and not self._roll.misses_any:
+            like = answer.count, answer.unreachable, [gpu.code for gpu in answer.gpus]
         if like is None or like != self._answered_like or clock >= self._on_pci_until:
             self._on_pci = self._pci.count_gpus()
+            self._bus_looks += 1
             self._on_pci_until = clock + _LOOK_AT_BUS_EVERY_S
             self._answered_like = like
         return self._on_pci
@@ -160,7 +158,9 @@ class NvmlCollector:
         return self._probe.held()
 
     def _keep(self, *, told: bool) -> None:
-        self._memory.keep(self._roll.gpus.values(), told=told, stuck_call=self._stuck_call)
+        self._memory.keep(
+            self._roll.gpus.values(), self._roll.version, told=told, stuck_call=self._stuck_call
+        )
 
     def _raise_own_trouble(self, poll: Poll, on_pci: Reading) -> None:
         condition = poll.condition
@@ -179,8 +179,8 @@ class NvmlCollector:
     def _take(self, answer: Answer, now: float) -> list[Event]:
         clock = self._clock()
         # A GPU that this process may not open (cgroup) is there; any other without a handle is not.
-        closed = sum(code != codes.NO_PERMISSION for code in answer.unreachable)
-        lost = sum(gpu.code in codes.LOST for gpu in answer.gpus)
+        closed = sum([code != codes.NO_PERMISSION for code in answer.unreachable])
+        lost = sum([gpu.code in codes.LOST for gpu in answer.gpus])
         self._visible, self._visible_at = max(0, answer.count - max(closed, lost)), clock
         if answer.driver_version != self._driver_version:
             self._driver_version = answer.driver_version
@@ -188,7 +188,7 @@ class NvmlCollector:
         self._memory.recognise(answer.gpus)
         if self._first_answer:
             self._first_answer = False
-            self._roll.gpus = {gpu.last.uuid: gpu for gpu in self._memory.of_this_boot(clock)}
+            self._roll.recall(self._memory.of_this_boot(clock))
         found = self._roll.note(answer.gpus, clock, self._pci.elsewhere)
         self._renew_where_due(clock)
         return [self._gpu_event(gpu, finding, now) for gpu, finding in found]
@@ -201,20 +201,7 @@ class NvmlCollector:
         else:
             clock, reason = self._clock(), _silence(poll.condition.state)
             rows = {uuid: gpu.stale_row(clock, reason) for uuid, gpu in gpus}
-        for number, (uuid, gpu) in enumerate(gpus):
-            rows[uuid] = joined(rows[uuid], self._errors(number, gpu.last.pci_bus_id))
-        return rows
-
-    def _errors(self, number: int, slot: str) -> Mapping[str, Reading]:
-        """PCIe errors; GPUs take their turns, so that each is asked every _ERRORS_EVERY_S."""
-        clock = self._clock()
-        due_at, known = self._pcie_errors.get(slot, (-math.inf, {}))
-        if clock < due_at:
-            return known
-        turn = 0.0 if known else number % _TURNS / _TURNS
-        known = self._pci.error_totals(slot)
-        self._pcie_errors[slot] = clock + _ERRORS_EVERY_S * (1.0 - turn), known
-        return known
+        return self._pcie_errors.add_to(rows, {uuid: gpu.last.pci_bus_id for uuid, gpu in gpus})
 
     def _visible_reading(self, poll: Poll) -> Reading:
         if self._visible is None:
@@ -274,7 +261,14 @@ class NvmlCollector:
         return expected if expected or counts else None
 
     def _changed_inventory(self, expected: int | None) -> Inventory | None:
-        """All GPUs of this boot: a lost one stays the node's until another sits in its slot."""
+        """All GPUs of this boot: a lost one stays the node's until another sits in its slot.
+
+        Looked for where a GPU has news, and as often as at the bus.
+        """
+        state = self._roll.version, self._bus_looks, expected, self._driver_version
+        if state == self._inventory_state:
+            return None
+        self._inventory_state = state
         answers = sorted((gpu.last for gpu in self._roll.gpus.values()), key=_slot)
         away = self._pci.away
         rails = self._rails.nearest(gpu.pci_bus_id for gpu in answers)

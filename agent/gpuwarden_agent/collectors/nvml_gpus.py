@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -44,6 +44,8 @@ _MODES = ("gpu_mig_mode", "gpu_ecc_mode")
 
 _WANTED = ("gpu_row_remap_pending", "gpu_row_remap_failure", "gpu_recovery_action")
 _QUIET = (0, NotSupported())
+_TELLING = (*_MODES, *_WANTED)
+"""Where these are as before, and so is what a GPU answers at all, a probe has no news."""
 
 CLEAN_PROBES_FOR_CHECK = 2
 """Probes in a row that must read clean before a GPU that was in trouble counts as checked."""
@@ -101,6 +103,32 @@ class GpuMemory:
     _answered: tuple[RowLayout, Mapping[str, int]] | None = None
     _layout: RowLayout | None = None
     _reads_vital: bool = False
+    _telling_at: tuple[int, ...] = ()
+    _told_last: list[float] = field(default_factory=list)
+
+    def has_news(self, answer: GpuAnswer) -> bool:
+        """Whether a probe says anything that the one before it did not, plain numbers aside."""
+        values, answered, last = answer.values, self._answered, self.last
+        return (
+            answer.code != codes.SUCCESS
+            or answered is None
+            or type(values) is not NumberRow
+            or answered[0] is not values.layout
+            or answered[1] is not answer.missing
+            or bool(self.trouble)
+            or self.told_missing
+            or self.missed_probes > 0
+            or answer.pci_bus_id is not last.pci_bus_id  # else its facts were not sent again
+            or len(self.known) < len(values.numbers)
+            or self._told_last != list(map(values.numbers.__getitem__, self._telling_at))
+        )
+
+    def go_on(self, answer: GpuAnswer, clock: float) -> None:
+        """Take one probe that has no news."""
+        self.last, self.read_at = answer, clock
+        self.clean_probes = self.clean_probes + 1 if self.clean_probes else 0
+        if self._layout is not None and isinstance(answer.values, NumberRow):
+            self._note_row(self._layout, answer.values, answer.probe_s)
 
     def note(self, answer: GpuAnswer, clock: float) -> list[Finding]:
         """Take one probe.
@@ -149,7 +177,14 @@ class GpuMemory:
         if len(self.known) < count or self._layout is not layout:
             self.known.update(values.layout.names)
         self._layout = layout
-        own = (1.0, answer.probe_s, float(count), float(len(self.known) - count))
+        places = values.layout.places
+        self._telling_at = tuple(places[name] for name in _TELLING if name in places)
+        self._told_last = [values.numbers[place] for place in self._telling_at]
+        self._note_row(layout, values, answer.probe_s)
+
+    def _note_row(self, layout: RowLayout, values: NumberRow, probe_s: float) -> None:
+        count = len(values.numbers)
+        own = (1.0, probe_s, float(count), float(len(self.known) - count))
         self.row = NumberRow(layout, values.numbers + array("d", own))
 
     def _layout_of(self, numbers: RowLayout, missing: Mapping[str, int]) -> RowLayout:
@@ -230,6 +265,18 @@ class GpuRoll:
     def __init__(self, meet: Meet = lambda answer, _: GpuMemory(answer)) -> None:
         self.gpus: dict[str, GpuMemory] = {}
         self._meet = meet
+        self.version = 0
+        """Rises with each poll that has news of any GPU."""
+
+    @property
+    def misses_any(self) -> bool:
+        """A GPU is lost or gone."""
+        return any(gpu.missed_probes for gpu in self.gpus.values())
+
+    def recall(self, gpus: Iterable[GpuMemory]) -> None:
+        """Begin with the GPUs that an earlier run of this boot knew."""
+        self.gpus = {gpu.last.uuid: gpu for gpu in gpus}
+        self.version += 1
 
     def note(
         self, answers: Iterable[GpuAnswer], clock: float, elsewhere: Container[str] = ()
@@ -241,6 +288,10 @@ class GpuRoll:
             clock: Monotonic seconds.
             elsewhere: PCI addresses bound to another driver: not answering is no loss there.
         """
+        answers = tuple(answers)
+        if self._goes_on(answers, clock):
+            return []
+        self.version += 1
         by_uuid = {
             answer.uuid: answer
             for answer in answers
@@ -260,6 +311,19 @@ class GpuRoll:
             )
             found += [(gpu, finding) for finding in gpu.note(answer, clock)]
         return found
+
+    def _goes_on(self, answers: Sequence[GpuAnswer], clock: float) -> bool:
+        """Take a poll that has no news, as nearly all are; False where it has any."""
+        if len(answers) != len(self.gpus):
+            return False
+        pairs = [(self.gpus.get(answer.uuid), answer) for answer in answers]
+        for gpu, answer in pairs:
+            if gpu is None or gpu.has_news(answer):
+                return False
+        for gpu, answer in pairs:
+            if gpu is not None:
+                gpu.go_on(answer, clock)
+        return True
 
     def _let_go(
         self, by_uuid: Container[str], elsewhere: Container[str]
@@ -288,7 +352,5 @@ class GpuRoll:
 
     def missed_for_s(self, clock: float) -> float:
         """Seconds for which the longest-missing GPU has been missing, 0 where none is."""
-        return max(
-            (clock - gpu.missed_since for gpu in self.gpus.values() if gpu.missed_probes),
-            default=0.0,
-        )
+        missed = [clock - gpu.missed_since for gpu in self.gpus.values() if gpu.missed_probes]
+        return max(missed, default=0.0)

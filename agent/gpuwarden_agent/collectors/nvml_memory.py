@@ -35,21 +35,23 @@ class NodeMemory:
         self._same_boot = self._written.boot_id == boot_id
         self._most = self._written.most if told is None else told
         self._recognised = False
-        self._seen: dict[bool, tuple[object, ...]] = {}
+        self._kept: dict[bool, tuple[object, ...]] = {}
 
     def recognise(self, answers: Iterable[GpuAnswer]) -> None:
         """Forget everything where the first GPUs to answer are all others than those remembered.
 
         So a node image that was copied with its spool does not expect the GPUs of its origin.
         """
+        if self._recognised:
+            return
         seen = {answer.uuid for answer in answers if answer.code == codes.SUCCESS}
-        if self._recognised or not seen:
+        if not seen:
             return
         self._recognised = True
         if self._former and not seen & self._former.keys():
             _log.info("gpus_of_another_machine_forgotten", gpus=len(self._former), most=self._most)
             self._former.clear()
-            self._seen.clear()
+            self._kept.clear()
             self._most = self._told or 0
 
     def expected(self, present: int, elsewhere: int) -> int:
@@ -79,21 +81,23 @@ class NodeMemory:
         """Driver call that was told to hang and not to be over since; "" where none."""
         return self._written.stuck_call
 
-    def keep(self, gpus: Iterable[GpuMemory], *, told: bool, stuck_call: str = "") -> None:
+    def keep(
+        self, gpus: Iterable[GpuMemory], version: int, *, told: bool, stuck_call: str = ""
+    ) -> None:
         """Write down how things stand, where that changed.
 
         Args:
             gpus: All GPUs that the collector follows.
+            version: Another one wherever they may be other than before.
             told: All that was found has been handed over for good. While it has not, what ended
                 stays owed and what goes on counts as told once only, so that an agent killed in
                 between tells it after all.
             stuck_call: Driver call that hangs, or did and is not told to be over.
         """
-        listed = list(gpus)
-        seen = stuck_call, self._most, [_look_of(gpu) for gpu in listed]
-        if seen == self._seen.get(told):
+        state = version, stuck_call, self._most
+        if self._kept.get(told) == state:
             return  # as all the time
-        present = {gpu.last.uuid: _known(gpu) for gpu in listed}
+        present = {gpu.last.uuid: _known(gpu) for gpu in gpus}
         if not told:
             former = {gpu.uuid: gpu for gpu in self._written.gpus}
             present = {
@@ -112,17 +116,8 @@ class NodeMemory:
         if ledger != self._written:
             self._file.write(ledger)
             self._written = ledger
-            self._seen.clear()
-        self._seen[told] = seen
-
-
-def _look_of(gpu: GpuMemory) -> tuple[object, ...]:
-    """All that the ledger is made of."""
-    last = gpu.last
-    return (
-        *(last.uuid, last.pci_bus_id, last.index, last.serial, last.model, last.vbios_version),
-        *(gpu.missed_probes, gpu.told_missing, *gpu.trouble),
-    )
+            self._kept.clear()
+        self._kept[told] = state
 
 
 def _known(gpu: GpuMemory) -> KnownGpu:

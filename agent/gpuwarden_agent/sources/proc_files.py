@@ -25,10 +25,15 @@ class ProcFile:
     Args:
         path: The file. One that lies on a disk, as in a test, is opened for each read.
         limit_bytes: What is beyond is not read.
+        at_once: The kernel makes the whole text before it gives any of it (seq_file's single_open,
+            sysctl): a read that gives less than was asked for has reached the end.
     """
 
-    def __init__(self, path: str, limit_bytes: int = _LIMIT_BYTES) -> None:
+    def __init__(
+        self, path: str, limit_bytes: int = _LIMIT_BYTES, *, at_once: bool = False
+    ) -> None:
         self.path = path
+        self._at_once = at_once
         self._limit_bytes = limit_bytes
         self._descriptor = -1
         self._ask_bytes = min(_FIRST_BYTES, limit_bytes)
@@ -62,6 +67,8 @@ class ProcFile:
 
     def _read_from(self, descriptor: int) -> bytes:
         text = os.pread(descriptor, self._ask_bytes, 0)
+        if self._at_once and len(text) < self._ask_bytes:
+            return text
         parts, size = [text], len(text)
         # A file that the kernel makes record by record gives a page or so a read, however much is
         # asked for: only an empty read is its end.

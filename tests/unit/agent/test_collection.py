@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuwarden_agent.collection import Collection
 from gpuwarden_agent.collectors.contract import Harvest
+from gpuwarden_agent.crew import Crew
 from gpuwarden_agent.inventory import InventoryKeeper, merge
 from gpuwarden_agent.latest import LatestReadings
 from gpuwarden_agent.precedence import Precedence, SourceOrder
@@ -44,7 +45,13 @@ class Rig:
         self.collection = Collection(
             self.latest, self.sealer, inventory, self.events.extend, precedence
         )
-        self.sealer.start()
+        self.crew = Crew([self.sealer])
+        self.sealer.move(self.crew.wake)
+        self.crew.start()
+
+    def stop(self) -> None:
+        self.crew.end()
+        self.crew.await_idle(5)
 
     def wait(self, batches: int) -> None:
         wait_for(lambda: len(self.sealed.batches) >= batches)
@@ -64,7 +71,7 @@ def test_one_batch_holds_all_collectors_of_a_tick() -> None:
     tables, schemas = rig.sealed.batches[0]
     assert [table.observed_at for table in tables] == [1000.0, 1000.1]
     assert {table.schema for table in tables} == set(schemas)
-    rig.sealer.stop()
+    rig.stop()
 
 
 def test_a_slow_collector_does_not_hold_the_others_back_for_long() -> None:
@@ -72,7 +79,7 @@ def test_a_slow_collector_does_not_hold_the_others_back_for_long() -> None:
     rig.collection.took("host", load(1), 1000.0, 0.1)
     rig.wait(1)
     assert len(rig.sealed.batches[0][0]) == 1
-    rig.sealer.stop()
+    rig.stop()
 
 
 def test_a_failed_call_says_for_each_reading_why_it_is_missing() -> None:
@@ -87,7 +94,7 @@ def test_a_failed_call_says_for_each_reading_why_it_is_missing() -> None:
         (MissingKind.UNAVAILABLE, "permission_denied")
     ]
     assert not rig.latest.records()["host"].current
-    rig.sealer.stop()
+    rig.stop()
 
 
 def test_a_stuck_call_makes_its_readings_stale() -> None:
@@ -98,7 +105,7 @@ def test_a_stuck_call_makes_its_readings_stale() -> None:
     rig.wait(2)
     cell = rig.sealed.batches[1][0][0].missing[0]
     assert (cell.kind, cell.age_s) == (MissingKind.STALE, 12.0)
-    rig.sealer.stop()
+    rig.stop()
 
 
 def test_a_collector_that_never_answered_adds_nothing() -> None:
@@ -107,7 +114,7 @@ def test_a_collector_that_never_answered_adds_nothing() -> None:
     rig.collection.took("host", load(1), 1000.0, 0.1)
     rig.wait(1)
     assert len(rig.sealed.batches[0][0]) == 1
-    rig.sealer.stop()
+    rig.stop()
 
 
 def test_events_of_a_harvest_go_out_before_its_readings() -> None:
@@ -117,7 +124,7 @@ def test_events_of_a_harvest_go_out_before_its_readings() -> None:
     rig.wait(1)
     assert rig.events[0] == event(1)
     seen.set()
-    rig.sealer.stop()
+    rig.stop()
 
 
 def test_the_inventory_goes_out_whole_once_all_were_heard_and_then_on_change() -> None:
@@ -133,13 +140,13 @@ def test_the_inventory_goes_out_whole_once_all_were_heard_and_then_on_change() -
         Inventory(gpus=(GPU,), nics=("eth0", "eth1")),
     ]
     assert len({e.id for e in rig.events}) == 2
-    rig.sealer.stop()
+    rig.stop()
 
 
 def test_a_collector_in_trouble_after_a_restart_does_not_make_its_devices_vanish() -> None:
     first = Rig("nvml", "nic")
     first.collection.took("nvml", Harvest(inventory=Inventory(gpus=(GPU,))), 1000.0, 0.1)
-    first.sealer.stop()
+    first.stop()
     again = InventoryKeeper(
         ["nvml", "nic"], BOOT, first.events.extend, first.facts.get, first.facts.__setitem__
     )
@@ -274,3 +281,21 @@ def test_no_cell_of_a_batch_speaks_of_what_another_source_has() -> None:
         ("GPU-c", "gpu_power_watts"),
         ("GPU-c", "gpu_temperature_celsius"),
     }
+
+
+def test_what_is_left_at_the_end_is_sealed_and_a_seal_that_raises_is_not_the_last() -> None:
+    rig = Rig("host", "nic", interval_s=60)
+    rig.collection.took("host", load(1), 1000.0, 0.1)
+    rig.stop()
+    rig.sealer.finish()
+    assert len(rig.sealed.batches) == 1
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError
+
+    raising = Sealer(["host"], 60, refuse)
+    raising.add(
+        "host", [(rig.sealed.batches[0][0][0], next(iter(rig.sealed.batches[0][1].values())))]
+    )
+    raising.take()
+    assert raising.due == math.inf

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -92,6 +93,39 @@ class Rig:
 
 def nothing() -> None:
     return
+
+
+class Last:
+    """What follows the collectors on their thread, and hangs until it is let go."""
+
+    name = "last"
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        self.is_in_flight = False
+        self.let_go = threading.Event()
+
+    def move(self, wake: Callable[[], None]) -> None:
+        return
+
+    def take(self) -> None:
+        self.is_in_flight = True
+        self.let_go.wait(10)
+        self.due = math.inf
+        self.is_in_flight = False
+
+
+def test_what_follows_the_collectors_on_their_thread_holds_none_up() -> None:
+    last, told = Last(), Told()
+    sound = Scripted("sound", nothing)
+    loop = CollectorLoop(sound, told, told.board)
+    scheduler = Scheduler([loop], [], ["sound"], last)
+    scheduler.start()
+    wait_for(lambda: last.is_in_flight)
+    calls = len(sound.began)
+    wait_for(lambda: scheduler.look() and len(sound.began) > calls + 2)
+    assert scheduler.stop(0.2) == ["last"]
+    last.let_go.set()
 
 
 def test_calls_keep_their_cadence_whatever_they_take() -> None:
