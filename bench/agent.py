@@ -4,8 +4,9 @@ Both run in the same minutes on the same machine, each with its Debian or checko
 agent with all its collectors over the stub NVML of 8 GPUs and this machine's real /proc and kernel
 log, sending to a TLS server; `prometheus-node-exporter` scraped every 5 s. The stub's PCI bus lies
 in memory (/dev/shm), as a sysfs does, and the spool on the disk. CPU time is that of all processes
-of each, from /proc; memory is what is resident of all of them, pages that they share counted once. Needs gcc and prometheus-node-exporter. `--growth CYCLES` runs the agent alone, as
-fast as it goes, and compares its memory after a fifth of the cycles with that at the end.
+of each, from /proc; memory is what is resident of all of them, pages that they share counted once.
+Needs gcc and prometheus-node-exporter. `--growth CYCLES` runs the agent alone, as fast as it goes,
+and compares its memory after a fifth of the cycles with that at the end.
 """
 
 from __future__ import annotations

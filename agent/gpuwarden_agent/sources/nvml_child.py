@@ -1,8 +1,8 @@
 """The process that calls NVML: `python -m gpuwarden_agent.sources.nvml_child`.
 
-Requests come in on standard input, reports go out on what was standard output; whatever a library
-prints there goes to standard error. It ends between calls: on an End, at the end of its input, on
-SIGTERM, or when NVML has to be initialised afresh.
+Requests come in on standard input, answers go out on a pipe of their own and other reports on what
+was standard output; whatever a library prints there goes to standard error. It ends between calls:
+on an End, at the end of its input, on SIGTERM, or when NVML has to be initialised afresh.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gpuwarden_agent.sources.nvml_events import XidWatch
 from gpuwarden_agent.sources.nvml_fast import FastLane
 from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, FlightRecorder, Slot
 from gpuwarden_agent.sources.nvml_frames import (
+    AnswerFrame,
     Ask,
     Hurry,
     Ready,
@@ -39,17 +40,24 @@ EXIT_REFUSED = 3
 
 
 class Reporter:
-    """Writes reports of both threads, one frame at a time."""
+    """Writes reports of both threads, one frame at a time.
 
-    def __init__(self, descriptor: int) -> None:
+    Args:
+        descriptor: Where they go to.
+        answers: Where answers go to.
+    """
+
+    def __init__(self, descriptor: int, answers: int) -> None:
         self._descriptor = descriptor
+        self._answers = answers
         self._lock = Lock()
 
     def send(self, report: Report) -> None:
         """Write one report; the agent gone is the end of this process."""
+        pipe = self._answers if isinstance(report, AnswerFrame) else self._descriptor
         with self._lock:
             try:
-                write_frame(self._descriptor, report)
+                write_frame(pipe, report)
             except OSError:
                 leave(EXIT_OK)
 
@@ -114,13 +122,14 @@ def main() -> None:
     """Run as a child of the agent."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flight", type=int, required=True, help="descriptor of shared memory")
+    parser.add_argument("--answers", type=int, required=True, help="descriptor of a pipe")
     parser.add_argument("--library", help="path of libnvidia-ml.so.1")
     parser.add_argument("--fast", type=float, default=0.0, help="seconds between looks, 0 is off")
     options = parser.parse_args()
     reports = os.dup(1)
     os.dup2(2, 1)
     memory = mmap.mmap(options.flight, FLIGHT_BYTES)
-    reporter = Reporter(reports)
+    reporter = Reporter(reports, options.answers)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent decides when to end
     # Runs between bytecodes, that is when the call in flight has returned.
     signal.signal(signal.SIGTERM, lambda *_: leave(EXIT_OK))

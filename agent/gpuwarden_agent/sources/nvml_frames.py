@@ -1,4 +1,7 @@
-"""Frames between the agent and its NVML child: length-prefixed msgpack over two pipes."""
+"""Frames between the agent and its NVML child: length-prefixed msgpack over three pipes.
+
+Requests, answers to them, and reports that nobody asked for each have their own.
+"""
 
 from __future__ import annotations
 
@@ -246,6 +249,36 @@ def read_report(descriptor: int) -> Report | None:
     return None if body is None else _decode(_report_decoder, body)
 
 
+def decode_report(body: bytes) -> Report:
+    """The report in the body of a frame.
+
+    Raises:
+        FrameError: It is none.
+    """
+    return _decode(_report_decoder, body)
+
+
+def split_frame(content: bytes) -> tuple[bytes | None, bytes]:
+    """The body of the first frame, None where it is not there whole, and what follows it.
+
+    Raises:
+        FrameError: Not a frame.
+    """
+    if len(content) < _LENGTH.size:
+        return None, content
+    end = _LENGTH.size + _length_in(content[: _LENGTH.size])
+    if len(content) < end:
+        return None, content
+    return content[_LENGTH.size : end], content[end:]
+
+
+def _length_in(header: bytes) -> int:
+    length: int = _LENGTH.unpack(header)[0]
+    if length > MAX_FRAME_BYTES:
+        raise FrameError(f"frame of {length} bytes, at most {MAX_FRAME_BYTES}")
+    return length
+
+
 def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
@@ -257,9 +290,7 @@ def _read_body(descriptor: int) -> bytes | None:
     header = _read_exactly(descriptor, _LENGTH.size)
     if header is None:
         return None
-    (length,) = _LENGTH.unpack(header)
-    if length > MAX_FRAME_BYTES:
-        raise FrameError(f"frame of {length} bytes, at most {MAX_FRAME_BYTES}")
+    length = _length_in(header)
     body = _read_exactly(descriptor, length)
     if body is None:
         raise FrameError(f"pipe ended before a frame of {length} bytes")

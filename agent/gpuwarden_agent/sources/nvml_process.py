@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
@@ -24,7 +25,6 @@ from gpuwarden_agent.sources.nvml import (
     ProbeCondition,
     ProbeState,
 )
-from gpuwarden_agent.sources.nvml_answers import AnswerReader
 from gpuwarden_agent.sources.nvml_codes import SUCCESS, mend_of, reason_of
 from gpuwarden_agent.sources.nvml_flight import FLIGHT_BYTES, Flight, Slot, read_flight
 from gpuwarden_agent.sources.nvml_frames import (
@@ -36,12 +36,14 @@ from gpuwarden_agent.sources.nvml_frames import (
     Hurry,
     Ready,
     Refused,
+    Report,
     Request,
     Watch,
     Xid,
     read_report,
     write_frame,
 )
+from gpuwarden_agent.sources.nvml_pipe import AnswerPipe
 from gpuwarden_agent.threads import tell_kernel_my_name
 
 _MODULE = "gpuwarden_agent.sources.nvml_child"
@@ -61,8 +63,8 @@ class _Child:
 
     process: subprocess.Popen[bytes]
     memory: mmap.mmap
+    answers: AnswerPipe
     started_at: float
-    reader: AnswerReader = field(default_factory=AnswerReader)
     ready: Ready | None = None
     refused: Refused | None = None
     answer: Answer | None = None
@@ -111,6 +113,7 @@ class NvmlProbeProcess:
             self._closed = False
             self._start_where_due()
             while (child := self._child) is not None and not child.ended:
+                self._take_answers(child)
                 if mine and child.answer is not None and child.answer.number == mine:
                     # Just now it answered, so that nobody need ask whether it is stopped.
                     return Poll(self._condition_of(child, stopped=False), child.answer)
@@ -118,8 +121,26 @@ class NvmlProbeProcess:
                     mine = self._ask(child)
                 if monotonic() >= deadline or self._hopeless(child):
                     break
-                self._changed.wait(_LOOK_EVERY_S)
+                self._await(child)
             return Poll(self._condition())
+
+    def _await(self, child: _Child) -> None:
+        """Wait for the answer, or else for news, for a short while."""
+        if not child.asked or child.answers.ended:
+            self._changed.wait(_LOOK_EVERY_S)
+            return
+        self._changed.release()
+        try:
+            child.answers.wait(_LOOK_EVERY_S)
+        finally:
+            self._changed.acquire()
+
+    def _take_answers(self, child: _Child) -> None:
+        """Also what was asked by a poll that no longer waited for it."""
+        if child.asked and (answer := child.answers.take()) is not None:
+            child.answer = answer
+            child.asked = 0
+            self._processes = processes_after(self._processes, answer)
 
     def condition(self) -> ProbeCondition:
         """The present condition; does not wait."""
@@ -158,7 +179,10 @@ class NvmlProbeProcess:
         """
         with self._changed:
             child = self._child
-            if child is None or child.ended or child.asked:
+            if child is None or child.ended:
+                return
+            self._take_answers(child)
+            if child.asked:
                 return
             self._ask_to_end(child)
             self._changed.wait_for(lambda: child.ended, _END_PATIENCE_S)
@@ -172,7 +196,8 @@ class NvmlProbeProcess:
                 return
             stuck = self._condition_of(child).state is ProbeState.STUCK
             self._ask_to_end(child)
-            self._changed.wait_for(lambda: child.ended, 0.0 if stuck else _END_PATIENCE_S)
+            if self._changed.wait_for(lambda: child.ended, 0.0 if stuck else _END_PATIENCE_S):
+                child.answers.close()
 
     def held(self) -> str:
         """The child that has not ended yet, in words; "" where there is none."""
@@ -192,31 +217,44 @@ class NvmlProbeProcess:
         busy = self._child is not None and not self._child.ended
         if busy or self._closed or monotonic() < self._start_at:
             return
-        memory_file = os.memfd_create("gpuwarden-nvml-flight")
+        if self._child is not None:
+            self._child.answers.close()
         try:
-            os.ftruncate(memory_file, FLIGHT_BYTES)
-            process = subprocess.Popen(
-                self._command(memory_file),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,
-                pass_fds=(memory_file,),
-                start_new_session=True,  # Ctrl-C is for the agent
-            )
-            memory = mmap.mmap(memory_file, FLIGHT_BYTES)
+            child = self._start()
         except OSError as error:
             self._child = None
             self._end_with(ProbeState.EXITED, "nvml_child_not_started", str(error))
             return
-        finally:
-            os.close(memory_file)
-        child = _Child(process, memory, monotonic())
         self._child = child
         self._seen = {}
         Thread(target=self._follow, args=(child,), name="nvml-reports", daemon=True).start()
 
-    def _command(self, memory_file: int) -> list[str]:
-        command = [sys.executable, "-m", _MODULE, "--flight", str(memory_file)]
+    def _start(self) -> _Child:
+        with ExitStack() as passed:
+            memory_file = os.memfd_create("gpuwarden-nvml-flight")
+            passed.callback(os.close, memory_file)
+            os.ftruncate(memory_file, FLIGHT_BYTES)
+            memory = mmap.mmap(memory_file, FLIGHT_BYTES)
+            answers_here, answers = os.pipe()
+            passed.callback(os.close, answers)
+            pipe = AnswerPipe(answers_here)
+            try:
+                process = subprocess.Popen(
+                    self._command(memory_file, answers),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    bufsize=0,
+                    pass_fds=(memory_file, answers),
+                    start_new_session=True,  # Ctrl-C is for the agent
+                )
+            except OSError:
+                pipe.close()
+                raise
+        return _Child(process, memory, pipe, monotonic())
+
+    def _command(self, memory_file: int, answers: int) -> list[str]:
+        command = [sys.executable, "-m", _MODULE]
+        command += ["--flight", str(memory_file), "--answers", str(answers)]
         if self._settings.library_path is not None:
             command += ["--library", str(self._settings.library_path)]
         if self._settings.fast_interval_s:
@@ -252,8 +290,7 @@ class NvmlProbeProcess:
             return
         try:
             while (report := read_report(stdout.fileno())) is not None:
-                answer = child.reader.read(report) if isinstance(report, AnswerFrame) else report
-                self._take(child, answer)
+                self._take(child, report)
         except (FrameError, OSError):
             pass  # cut short: the child is ending, which the exit code tells better
         # Closing our end lets a child that still writes end by itself.
@@ -267,17 +304,15 @@ class NvmlProbeProcess:
             self._note_end(child, code)
             self._changed.notify_all()
 
-    def _take(self, child: _Child, report: Ready | Refused | Answer | Xid | Watch | Hurry) -> None:
+    def _take(self, child: _Child, report: Report) -> None:
         with self._changed:
             match report:
                 case Ready():
                     child.ready = report
                 case Refused():
                     child.refused = report
-                case Answer():
-                    child.answer = report
-                    child.asked = 0
-                    self._processes = processes_after(self._processes, report)
+                case AnswerFrame():
+                    raise FrameError("an answer beside the pipe of answers")
                 case Watch():
                     child.watch = report
                     self._xids.put(None)
@@ -325,6 +360,8 @@ class NvmlProbeProcess:
 
     def _condition(self) -> ProbeCondition:
         child = self._child
+        if child is not None:
+            self._take_answers(child)
         if self._closed:
             return ProbeCondition(ProbeState.CLOSED)
         if child is None or child.ended:
