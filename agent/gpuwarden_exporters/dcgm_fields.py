@@ -402,6 +402,14 @@ _NVLINK: tuple[Field, ...] = (
         "gpu_nvlink_effective_errors_total",
         "NVLINK_COUNT_EFFECTIVE_ERRORS NVLINK_EFFECTIVE_ERROR_TOTAL",
     ),
+    *(
+        _links(
+            1404 + mended,
+            f"gpu_nvlink_fec_history_{mended}_total",
+            f"NVLINK_COUNT_FEC_HISTORY_{mended} NVLINK_FEC_HISTORY_{mended}_TOTAL",
+        )
+        for mended in range(16)
+    ),
     _board(173, "gpu_fabric_clique", "FABRIC_CLIQUE_ID"),
     Field(170, _named("FABRIC_MANAGER_STATUS"), Rule("gpu_fabric_state", states=_FABRIC)),
     _board(171, "gpu_fabric_error_code", "FABRIC_MANAGER_ERROR_CODE FABRIC_MANAGER_ERROR"),

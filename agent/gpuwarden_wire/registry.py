@@ -1975,6 +1975,22 @@ def _rows(kind: EntityKind, rows: Iterable[_Row]) -> Iterable[Metric]:
         yield Metric(name, kind, metric_kind, unit, source, dcgm_name, speaks_to)
 
 
+# How many symbols forward error correction mended in a block, counted by that number: a link that
+# wears out fills the higher bins long before an error is left.
+_GPU_FEC: tuple[_Row, ...] = tuple(
+    (
+        f"gpu_nvlink_fec_history_{mended}_total",
+        _C,
+        "",
+        f"FI {235 + mended} of each link",
+        f"DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_{mended}",
+        f"{mended} symbols of a block corrected: cable or backplane wears out (NVLink 5)"
+        if mended
+        else "blocks without an error, beside which the others count (NVLink 5)",
+    )
+    for mended in range(16)
+)
+
 METRICS: tuple[Metric, ...] = (
     *_rows(EntityKind.GPU, _GPU),
     *_rows(EntityKind.NIC, _NIC),
@@ -1991,6 +2007,7 @@ METRICS: tuple[Metric, ...] = (
     *_rows(EntityKind.GPU, _GPU_HEALTH),
     *_rows(EntityKind.GPU, _GPU_DETAIL),
     *_rows(EntityKind.NODE, _STRUCTURE),
+    *_rows(EntityKind.GPU, _GPU_FEC),
 )
 
 METRIC_BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

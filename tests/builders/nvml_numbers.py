@@ -69,6 +69,11 @@ _NVLINK5 = {
     **_fields((219, 221)),
     "field_220": 0x05_0F,
     "field_222": 0x05_0C,
+    # Blocks by symbols that were corrected: most none, few one or two.
+    **_fields(range(238, 251)),
+    "field_235": 90_000_000_000,
+    "field_236": 800_000,
+    "field_237": 70,
 }
 # Registered with the fabric, nothing degraded (each flag 2: false), no misconfiguration (1).
 _FABRIC = {

@@ -99,20 +99,29 @@ def test_a_fault_is_told_between_two_collections_and_nothing_else_is_sent(node: 
 
 
 DRAM_RETIREMENT = 0x400  # nvmlEventTypeDramRetirementEvent
+MIG_CHANGE = 0x100  # nvmlEventMigConfigChange: what it is about is else read each minute
 
 
 @pytest.mark.serial
+@pytest.mark.parametrize(
+    ("event", "number", "metric"),
+    [
+        (DRAM_RETIREMENT, "remap_pending", "gpu_row_remap_pending"),
+        (MIG_CHANGE, "mig_mode", "gpu_mig_mode"),
+    ],
+)
 def test_what_the_driver_announces_is_read_and_sent_at_once_without_any_look(
-    tmp_path: Path,
+    tmp_path: Path, event: int, number: str, metric: str
 ) -> None:
     with running(tmp_path, fast_interval_s=0.0) as node:
         uuid = node.scenario.node.gpu(1).uuid
-        node.scenario.change(edit("remap_pending"))
+        for name in ("mig_devices_max", "mig_devices", number):
+            node.scenario.change(edit(name))
 
         def told() -> bool:
             # Again and again: what happened before the child waits for events is not delivered.
-            node.scenario.change(lambda one: one.announce(1, DRAM_RETIREMENT))
-            return node.readings("gpu_row_remap_pending", uuid)[-1] == 1.0
+            node.scenario.change(lambda one: one.announce(1, event))
+            return node.readings(metric, uuid)[-1] == 1.0
 
         wait_for(told, timeout_s=20.0)
 

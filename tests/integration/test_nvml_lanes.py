@@ -190,11 +190,11 @@ def test_counters_of_links_are_read_by_prepared_calls_as_well_as_without(start: 
     assert sick.values["gpu_nvlink_symbol_errors_total"] == 0.0
 
 
-def test_gpus_take_their_turns_in_the_slow_lane_apart(start: Start) -> None:
+def test_no_more_than_half_of_the_gpus_come_together_in_the_slow_lane(start: Start) -> None:
     rig = start(nvml.h100_node(8))
     rig.read()
     turns = [gpu.due[Lane.MINUTE] for gpu in rig.roster.gpus.values()]
-    assert len(set(turns)) == 8
+    assert max(Counter(turns).values()) == 4
     assert max(turns) <= rig.now + Lane.MINUTE.value
 
 
@@ -344,7 +344,7 @@ def test_a_change_is_told_within_one_fast_interval_whenever_it_comes(
             assert rig.now - changed_at < FAST_S * 1.05
         assert rig.now - changed_at < FAST_S * 1.05
         rig.scenario.change(lambda one: one.gpu(0).restore())
-        rig.read(61.0)  # what failed is tried again after a minute
+        rig.read(61.0)  # what failed is tried again within a minute
         rig.lane.polled()
 
 
@@ -370,6 +370,37 @@ def test_a_lost_gpu_is_told_by_the_fast_lane_once_and_looked_at_again_when_back(
     assert rig.read().code == codes.SUCCESS
     rig.change(remap_pending=1)
     assert rig.look() == (rig.gpu.uuid,)
+
+
+def test_a_look_that_failed_is_made_again_at_once_and_later_each_time(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    waits = []
+    rig.read()
+    for _ in range(7):
+        rig.scenario.change(lambda n: n.gpu(0).rules.append("fail nvmlDeviceGetRemappedRows 999"))
+        assert rig.look() == (rig.gpu.uuid,)
+        rig.scenario.change(lambda n: n.gpu(0).rules.clear())
+        failed_at = rig.now
+        while rig.gpu.fast is None:
+            rig.read(1.0)
+        waits.append(rig.now - failed_at)
+    assert waits == [5, 10, 20, 40, 60, 60, 60]
+    rig.read(61.0)
+    rig.scenario.change(lambda n: n.gpu(0).rules.append("fail nvmlDeviceGetRemappedRows 999"))
+    assert rig.look() == (rig.gpu.uuid,)
+    rig.scenario.change(lambda n: n.gpu(0).rules.clear())
+    rig.read()
+    rig.change(remap_pending=1)
+    assert rig.look() == (rig.gpu.uuid,)
+
+
+def test_the_fec_history_of_all_links_is_summed_by_bin(start: Start) -> None:
+    rig = start(nvml.b200_node(1))
+    rig.change(**{"field_235": 1000, "field_250": 2, "field_250.3": 5})
+    values = rig.read().values
+    assert values["gpu_nvlink_fec_history_0_total"] == 18 * 1000
+    assert values["gpu_nvlink_fec_history_15_total"] == 17 * 2 + 5
+    assert start(nvml.h100_node(1)).read().missing["gpu_nvlink_fec_history_15_total"] == 3
 
 
 def test_what_a_gpu_lacks_leaves_the_rest_of_the_fast_lane(start: Start) -> None:

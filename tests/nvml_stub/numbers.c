@@ -207,7 +207,8 @@ static enum value_type type_of(unsigned field)
 
 static int is_per_link(unsigned field)
 {
-    return (field >= 161 && field <= 165) || (field >= 201 && field <= 222);
+    return (field >= 161 && field <= 165) || (field >= 201 && field <= 222) ||
+           (field >= 235 && field <= 250);
 }
 
 static nvmlReturn_t read_field(const struct gpu *gpu, unsigned field, unsigned scope, double *value)

@@ -13,7 +13,7 @@ from gpuwarden_wire.readings import Reading
 _EVERY_S = 30.0
 """PCIe errors count up over minutes, and fatal ones are in the kernel log at once."""
 
-_TURNS = 6
+_TURNS = 2
 
 
 @dataclass(slots=True)

@@ -196,9 +196,11 @@ class Gpu:
         processes_due: Monotonic seconds from which its processes are asked for again.
         processes: How many there were, None where it did not say, for the code beside it.
         pids: Processes on it, None where this poll did not ask or it did not say.
+        is_recut: The driver says that its MIG instances were changed; set by the other thread.
         plan: How it is polled, None where that has to be found out.
         fast: How it is looked at between polls, None where that has to be found out again, from
-            `fast_due` on, monotonic seconds.
+            `fast_due` on, monotonic seconds; it was found out at `fast_since`, and when it failed
+            before that, `fast_wait_s` seconds were let pass.
         fast_names, fast_places: Names of the last poll, and where among them those of `fast` are.
         fast_seen: Numbers of `fast` at the last look or poll.
         joined: What its last answer was made of.
@@ -227,10 +229,13 @@ class Gpu:
     processes: int | None = None
     processes_code: int = codes.NOT_SUPPORTED
     pids: tuple[int, ...] | None = None
+    is_recut: bool = False
     plan: PollPlan | None = None
     rest: Columns | None = None
     fast: PollPlan | None = None
     fast_due: float = 0.0
+    fast_since: float = 0.0
+    fast_wait_s: float = 0.0
     fast_names: tuple[str, ...] = ()
     fast_places: tuple[int, ...] = ()
     fast_seen: array[float] | None = None

@@ -19,8 +19,11 @@ from gpuwarden_agent.sources.nvml_frames import Hurry, Report, Watch, Xid
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError, nvml.h
 
+MIG_CHANGE_EVENT = 0x100  # nvmlEventMigConfigChange
+
 ANNOUNCING_EVENTS = (
-    0x2  # nvmlEventTypeDoubleBitEccError
+    MIG_CHANGE_EVENT
+    | 0x2  # nvmlEventTypeDoubleBitEccError
     | 0x200  # nvmlEventTypeSingleBitEccErrorStorm
     | 0x400  # nvmlEventTypeDramRetirementEvent
     | 0x800  # nvmlEventTypeDramRetirementFailure
@@ -133,7 +136,10 @@ class XidWatch:
         if event.eventType & XID_EVENT:
             self._send(self._xid(event))
         elif event.eventType & ANNOUNCING_EVENTS:
-            self._announce(self._gpus.get(_address(event.device)))
+            gpu = self._gpus.get(_address(event.device))
+            if gpu is not None and event.eventType & MIG_CHANGE_EVENT:
+                gpu.is_recut = True
+            self._announce(gpu)
 
     def _announce(self, gpu: Gpu | None) -> None:
         now = time.monotonic()

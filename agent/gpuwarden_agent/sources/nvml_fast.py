@@ -24,7 +24,11 @@ _SCOPE = Scope(
     ),
     whole=False,
 )
-_TRY_AGAIN_S = 60.0
+_TRY_AGAIN_S = 5.0
+_TRY_AGAIN_AT_MOST_S = 60.0
+"""A look that fails makes a poll, and that poll another plan of a few calls: at once where the last
+plan held for so long, else later each time, so that a GPU that answers now so and now so is neither
+asked all the time nor lost sight of. A call that hangs is not made again: it is still in flight."""
 
 _STRETCH = 1.02
 """So that the look that would come with a poll comes after it, and is left out."""
@@ -65,7 +69,7 @@ class FastLane:
             return False
         seen = gpu.fast.read(self._caller, gpu)
         if seen is None:
-            gpu.fast = None  # the poll that comes now finds out why
+            put_off(gpu, self._clock())  # the poll that comes now finds out why
             return True
         changed = seen.numbers != gpu.fast_seen
         gpu.fast_seen = seen.numbers
@@ -84,16 +88,26 @@ def note_poll(caller: Caller, gpu: Gpu, polled: Columns, now: float) -> None:
     if gpu.fast is None:
         if now < gpu.fast_due:
             return
-        gpu.fast_due = now + _TRY_AGAIN_S
         readings = Readings(dict(zip(polled.names, polled.numbers, strict=True)))
         gpu.fast, gpu.fast_names = make_plan(caller, gpu, readings, _SCOPE), ()
         if gpu.fast is None:
+            put_off(gpu, now)
             return
+        gpu.fast_since = now
     if polled.names is not gpu.fast_names:
         places = {name: place for place, name in enumerate(polled.names)}
         wanted = gpu.fast.columns.names
         if not places.keys() >= set(wanted):
-            gpu.fast = None
+            put_off(gpu, now)
             return
         gpu.fast_names, gpu.fast_places = polled.names, tuple(map(places.__getitem__, wanted))
     gpu.fast_seen = array("d", map(polled.numbers.__getitem__, gpu.fast_places))
+
+
+def put_off(gpu: Gpu, now: float) -> None:
+    """Look at a GPU no more until a later poll has found out again how; see `_TRY_AGAIN_S`."""
+    held = gpu.fast is not None and now - gpu.fast_since >= _TRY_AGAIN_AT_MOST_S
+    wait_s = min(max(2 * gpu.fast_wait_s, _TRY_AGAIN_S), _TRY_AGAIN_AT_MOST_S)
+    gpu.fast_wait_s = 0.0 if held else wait_s
+    gpu.fast_due = now + gpu.fast_wait_s
+    gpu.fast = None

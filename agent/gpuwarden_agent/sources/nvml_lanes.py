@@ -22,8 +22,9 @@ from gpuwarden_agent.sources.nvml_plan import make_plan
 from gpuwarden_agent.sources.nvml_processes import read_processes
 from gpuwarden_agent.sources.nvml_queries import QUERIES
 
-_SPREAD_OVER = 8
-"""GPUs of a node take their turns in a slow lane apart, so that no poll reads all of all."""
+_SPREAD_OVER = 2
+"""GPUs of a node take their turns in a slow lane apart, so that no poll reads all of all. By
+halves: of those that come together only the first finds the processor's caches cold."""
 
 _MODES = ("gpu_mig_mode", "gpu_ecc_mode")
 _MOST_C2C_LINKS = 64

@@ -86,6 +86,7 @@ LINK_FIELDS: tuple[LinkField, ...] = (
     LinkField(220, "gpu_nvlink_effective_ber_ratio", _worst_ber, counts=False),
     LinkField(221, "gpu_nvlink_symbol_errors_total"),
     LinkField(222, "gpu_nvlink_symbol_ber_ratio", _worst_ber, counts=False),
+    *(LinkField(235 + mended, f"gpu_nvlink_fec_history_{mended}_total") for mended in range(16)),
 )
 C2C_FIELDS: tuple[LinkField, ...] = (
     LinkField(171, "gpu_c2c_links_active", counts=False),

@@ -55,6 +55,7 @@ After a pause of child, agent or machine (SIGSTOP, a frozen virtual machine) a c
 returns a moment later. So one gap between two looks, however long, counts for half of this at most.
 """
 _END_PATIENCE_S = 2.0
+_STOPPED = ("T", "t")  # proc(5): by a signal, by a tracer
 
 
 @dataclass(slots=True)
@@ -370,8 +371,9 @@ class NvmlProbeProcess:
 
     def _condition_of(self, child: _Child, *, stopped: bool | None = None) -> ProbeCondition:
         now = monotonic()
-        if stopped is None:  # proc(5): by a signal, by a tracer
-            stopped = process_state(child.process.pid) in ("T", "t")
+        if stopped is None:  # one that nobody waits for may be what it likes
+            waiting = child.asked != 0 or child.ready is None
+            stopped = waiting and process_state(child.process.pid) in _STOPPED
         look = self._look(child, now, stopped)
         flight = look.flight
         age_s = max(0.0, now - flight.since) if flight.call else 0.0

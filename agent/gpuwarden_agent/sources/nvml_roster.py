@@ -146,7 +146,8 @@ class Roster:
                 gpu.forget_support(started)
                 gpu.link_counts.clear()
                 gpu.link_errors = ()
-            elif started >= gpu.forget_at:
+            elif gpu.is_recut or started >= gpu.forget_at:
+                gpu.is_recut = False
                 gpu.forget_support(started)
             polled = gpu.plan.read(self.caller, gpu) if gpu.plan is not None else None
             if polled is None:  # a plan asks for the UUID itself
