@@ -217,6 +217,8 @@ class Scheduler:
             follower.supervise()
         for loop in self._collectors:
             loop.supervise()
+        if self._ports is not None:
+            self._ports.look_after()
         for crew in tuple(self._crews):
             if (others := crew.part()) is not None:
                 self._start_apart(others)

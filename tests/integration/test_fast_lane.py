@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -128,15 +130,22 @@ def test_what_the_driver_announces_is_read_and_sent_at_once_without_any_look(
 
 class Ports:
     def __init__(self) -> None:
-        self.said: tuple[str, ...] = ("4: ACTIVE",)
+        self.said = {"mlx5_0/1": "4: ACTIVE", "mlx5_1/1": "4: ACTIVE"}
         self.broken = False
-        self.looks = 0
+        self.hangs = ""
+        self.free = threading.Event()
+        self.looks: Counter[str] = Counter()
 
-    def glance(self) -> tuple[str, ...]:
-        self.looks += 1
+    def ports(self) -> tuple[str, ...]:
+        return tuple(self.said)
+
+    def glance(self, port: str) -> str:
+        self.looks[port] += 1
         if self.broken:
             raise ZeroDivisionError
-        return self.said
+        if port == self.hangs:
+            self.free.wait(60)
+        return self.said[port]
 
 
 def test_each_change_of_a_port_hurries_its_own_collector_once() -> None:
@@ -144,14 +153,40 @@ def test_each_change_of_a_port_hurries_its_own_collector_once() -> None:
     ports, others = Ports(), Ports()
     watch = PortWatch({"rdma": ports, "net": others}, hurried.append, 0.01)
     watch.start()
-    wait_for(lambda: ports.looks > 2)
-    ports.said = ("1: DOWN",)
+    wait_for(lambda: ports.looks.total() > 4)
+    ports.said["mlx5_1/1"] = "1: DOWN"
     wait_for(lambda: hurried)
     others.broken = True  # a bug of one leaves the other
-    seen = ports.looks
-    wait_for(lambda: ports.looks > seen + 3)
-    ports.said = ("4: ACTIVE",)
+    seen = ports.looks.total()
+    wait_for(lambda: ports.looks.total() > seen + 6)
+    ports.said["mlx5_1/1"] = "4: ACTIVE"
     wait_for(lambda: len(hurried) > 1)
+    watch.stop()
+    assert hurried == ["rdma", "rdma"]
+
+
+def test_a_port_that_hangs_hides_no_other_and_is_looked_at_again_when_it_comes_back() -> None:
+    hurried: list[str] = []
+    ports, clock = Ports(), [0.0]
+    watch = PortWatch({"rdma": ports}, hurried.append, 0.01, clock=lambda: clock[0])
+    ports.hangs = "mlx5_0/1"
+    watch.start()
+    wait_for(lambda: ports.looks["mlx5_0/1"])
+    watch.look_after()
+    assert not watch.held  # it may be slow only
+    clock[0] = 1.0
+    watch.look_after()
+    assert watch.held == (("rdma", "mlx5_0/1"),)
+    wait_for(lambda: ports.looks["mlx5_1/1"] > 2)
+    ports.said["mlx5_1/1"] = "1: DOWN"
+    wait_for(lambda: hurried)
+    assert ports.looks["mlx5_0/1"] == 1
+    ports.hangs = ""
+    ports.free.set()
+    wait_for(lambda: ports.looks["mlx5_0/1"] > 3)
+    ports.said["mlx5_0/1"] = "1: DOWN"
+    wait_for(lambda: len(hurried) > 1)
+    assert not watch.held
     watch.stop()
     assert hurried == ["rdma", "rdma"]
 
@@ -160,12 +195,12 @@ def test_while_closed_a_glance_opens_nothing_and_says_what_it_said(tmp_path: Pat
     state = tmp_path / "state"
     state.write_text("4: ACTIVE\n")
     glance = StateGlance()
-    assert glance.look() == ()
+    assert glance.paths == ()
     paths = (str(state), str(tmp_path / "gone"))
     glance.follow(paths)
-    assert glance.look() == ("4: ACTIVE", "no_such_file")
+    assert list(map(glance.look, glance.paths)) == ["4: ACTIVE", "no_such_file"]
     glance.close()
     state.write_text("1: DOWN\n")
-    assert glance.look() == ("4: ACTIVE", "no_such_file")
+    assert list(map(glance.look, glance.paths)) == ["4: ACTIVE", "no_such_file"]
     glance.follow(paths)
-    assert glance.look() == ("1: DOWN", "no_such_file")
+    assert list(map(glance.look, glance.paths)) == ["1: DOWN", "no_such_file"]

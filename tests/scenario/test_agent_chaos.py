@@ -314,18 +314,21 @@ class Glanced(Chaotic):
         self.fast_mode = FastMode.QUIET
         self.glances = 0
 
-    def glance(self) -> tuple[str, ...]:
+    def ports(self) -> tuple[str, ...]:
+        return ("mlx5_0/1",)
+
+    def glance(self, port: str) -> str:
         self.glances += 1
         match self.fast_mode:
             case FastMode.QUIET:
-                return ("4: ACTIVE",)
+                return "4: ACTIVE"
             case FastMode.RAISES:
                 raise ZeroDivisionError
             case FastMode.FLAPS:
-                return (str(self.glances),)
+                return str(self.glances)
             case FastMode.HANGS:
                 self.free.wait(60)
-                return ("4: ACTIVE",)
+                return "4: ACTIVE"
 
 
 @pytest.mark.serial

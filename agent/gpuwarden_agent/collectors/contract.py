@@ -142,10 +142,14 @@ class Lingering(Protocol):
 class Glancing(Protocol):
     """A collector that may be asked between two calls whether it is worth to call it at once."""
 
-    def glance(self) -> tuple[str, ...]:
-        """What announces a fault, as raw as it is cheap; called from another thread.
+    def ports(self) -> tuple[str, ...]:
+        """What there is to look at, by names of the collector's own."""
+        ...
 
-        Empty where there is nothing to look at.
+    def glance(self, port: str) -> str:
+        """What announces a fault of a port, as raw as it is cheap.
+
+        Called from other threads, never twice at once for one port; may hang with its driver.
         """
         ...
 

@@ -114,9 +114,13 @@ class NetCollector:
             inventory=Inventory(nics=keys) if changed else None,
         )
 
-    def glance(self) -> tuple[str, ...]:
-        """State of each interface as its file has it."""
-        return self._glance.look()
+    def ports(self) -> tuple[str, ...]:
+        """State files."""
+        return self._glance.paths
+
+    def glance(self, port: str) -> str:
+        """State of an interface as its file has it."""
+        return self._glance.look(port)
 
     def close(self) -> None:
         """Close the counter files."""
