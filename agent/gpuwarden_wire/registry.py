@@ -1991,6 +1991,46 @@ _GPU_FEC: tuple[_Row, ...] = tuple(
     for mended in range(16)
 )
 
+# Of the MIG devices that a GPU is cut into, by their number; what else is counted is the GPU's.
+_GPU_MIG: tuple[_Row, ...] = tuple(
+    row
+    for number in range(7)
+    for row in (
+        (
+            f"gpu_mig_{number}_gpu_instance",
+            _S,
+            "",
+            f"nvmlDeviceGetGpuInstanceId of MIG device {number}",
+            "",
+            "which instance an XID is about",
+        ),
+        (
+            f"gpu_mig_{number}_memory_used_bytes",
+            _G,
+            "bytes",
+            f"nvmlDeviceGetMemoryInfo of MIG device {number}",
+            "",
+            "an instance that is full",
+        ),
+        (
+            f"gpu_mig_{number}_memory_total_bytes",
+            _G,
+            "bytes",
+            f"nvmlDeviceGetMemoryInfo of MIG device {number}",
+            "",
+            "normaliser of memory used",
+        ),
+        (
+            f"gpu_mig_{number}_sram_uncorrected_volatile_total",
+            _C,
+            "",
+            f"nvmlDeviceGetMemoryErrorCounter (SRAM) of MIG device {number}",
+            "",
+            "SRAM of an instance, which a GPU that is cut no longer counts",
+        ),
+    )
+)
+
 METRICS: tuple[Metric, ...] = (
     *_rows(EntityKind.GPU, _GPU),
     *_rows(EntityKind.NIC, _NIC),
@@ -2008,6 +2048,7 @@ METRICS: tuple[Metric, ...] = (
     *_rows(EntityKind.GPU, _GPU_DETAIL),
     *_rows(EntityKind.NODE, _STRUCTURE),
     *_rows(EntityKind.GPU, _GPU_FEC),
+    *_rows(EntityKind.GPU, _GPU_MIG),
 )
 
 METRIC_BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

@@ -23,6 +23,7 @@ from tests.builders.nvml_numbers import (
     A100_NUMBERS,
     B200_NUMBERS,
     GB200_NUMBERS,
+    GIB,
     H100_NUMBERS,
     L40S_NUMBERS,
 )
@@ -238,6 +239,14 @@ def mig_node(count: int = 2) -> NodeScenario:
             gpu.set(number, value)
         gpu.set("mig_devices", 7)
         gpu.set("mig_devices_max", 7)
+        for instance in range(7):
+            gpu.set(f"mig_{instance}_gpu_instance", 7 + instance)
+        for name, value in (
+            ("mig_memory_total", 10 * GIB),
+            ("mig_memory_used", 7 * GIB),
+            ("mig_sram_uncorrected", 0),
+        ):
+            gpu.set(name, value)
     return node
 
 

@@ -20,6 +20,7 @@ from gpuwarden_agent.sources.nvml_frames import GpuAnswer
 from gpuwarden_agent.sources.nvml_roster import Roster
 from tests.builders import nvml
 from tests.builders.nvml import NodeScenario, ScenarioFile
+from tests.builders.nvml_numbers import GIB
 
 FIELDS = "nvmlDeviceGetFieldValues"
 FAST_S = 1.0
@@ -131,6 +132,47 @@ def test_support_is_asked_afresh_where_the_mode_changed(start: Start) -> None:
     rig.change(mig_mode=0, utilization_gpu=50, utilization_memory=20)
     assert "gpu_utilization_ratio" not in rig.read(5.0).values
     assert rig.read(Lane.MINUTE.value).values["gpu_utilization_ratio"] == 0.5
+
+
+def test_each_mig_instance_tells_its_memory_and_errors(start: Start) -> None:
+    rig = start(nvml.mig_node(1))
+    rig.change(mig_3_memory_used=9, mig_6_sram_uncorrected=2)
+    values = rig.read().values
+    assert values["gpu_mig_devices"] == 7
+    assert [values[f"gpu_mig_{n}_gpu_instance"] for n in range(7)] == list(range(7, 14))
+    assert values["gpu_mig_2_memory_used_bytes"] == 7 * GIB
+    assert values["gpu_mig_3_memory_used_bytes"] == 9
+    assert values["gpu_mig_3_memory_total_bytes"] == 10 * GIB
+    assert values["gpu_mig_6_sram_uncorrected_volatile_total"] == 2
+    rig.change(mig_devices=6)  # the others keep what they say
+    cut = rig.read(Lane.MINUTE.value)
+    assert cut.values["gpu_mig_devices"] == 6
+    assert cut.missing["gpu_mig_6_memory_used_bytes"] == codes.NOT_SUPPORTED
+    assert cut.values["gpu_mig_3_memory_used_bytes"] == 9
+
+
+def test_what_mig_instances_lack_is_asked_of_none_of_them_again(start: Start) -> None:
+    rig = start(nvml.mig_node(1))
+    call = "nvmlDeviceGetMemoryErrorCounter"
+    rig.scenario.change(lambda n: n.gpu(0).rules.append(f"unsupported {call}"))
+    name = "gpu_mig_5_sram_uncorrected_volatile_total"
+    assert rig.read().missing[name] == codes.NOT_SUPPORTED
+    assert rig.recorder.calls[call] == 1
+    assert rig.read(Lane.MINUTE.value).missing[name] == codes.NOT_SUPPORTED
+    assert rig.recorder.calls[call] == 0
+    rig.scenario.change(lambda n: n.gpu(0).rules.append("fail nvmlDeviceGetMaxMigDeviceCount 999"))
+    sick = rig.read(Lane.MINUTE.value)
+    assert sick.missing["gpu_mig_0_memory_used_bytes"] == codes.UNKNOWN
+    assert sick.values["gpu_mig_mode"] == 1
+
+
+def test_a_gpu_that_is_cut_anew_is_read_whole_at_the_next_poll(start: Start) -> None:
+    rig = start(nvml.mig_node(1))
+    rig.read()
+    rig.change(mig_devices=3)
+    assert rig.read().values["gpu_mig_devices"] == 7
+    rig.gpu.is_recut = True
+    assert rig.read().values["gpu_mig_devices"] == 3
 
 
 def test_support_is_asked_afresh_after_a_reset(start: Start) -> None:

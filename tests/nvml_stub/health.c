@@ -118,8 +118,30 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t handle, unsigned i
         return code;
     if (index >= (unsigned)devices)
         return NOT_FOUND;
-    *out = handle; /* only counted, never asked */
+    *out = stub_instance(handle->gpu, index);
     return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t handle, unsigned *out)
+{
+    double value = 0;
+    if (handle->instance == 0)
+        return INVALID_ARGUMENT;
+    nvmlReturn_t code = stub_instance_number("nvmlDeviceGetGpuInstanceId", handle, "gpu_instance", &value);
+    *out = (unsigned)value;
+    return code;
+}
+
+/* Of a MIG device only, and there of uncorrected (1), volatile (0) errors of SRAM (7). */
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t handle, unsigned error, unsigned counter,
+                                             unsigned location, unsigned long long *out)
+{
+    double value = 0;
+    if (handle->instance == 0 || error != 1 || counter != 0 || location != 7)
+        return NOT_SUPPORTED;
+    nvmlReturn_t code = stub_instance_number("nvmlDeviceGetMemoryErrorCounter", handle, "sram_uncorrected", &value);
+    *out = (unsigned long long)value;
+    return code;
 }
 
 /* ---- repairs ---- */

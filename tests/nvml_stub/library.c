@@ -12,7 +12,9 @@
 #include <strings.h>
 #include <time.h>
 
-static struct device devices[MAX_GPUS];
+#define MAX_INSTANCES 8
+
+static struct device devices[MAX_GPUS * MAX_INSTANCES];
 static int initialised;
 
 static void nap(long milliseconds)
@@ -53,7 +55,7 @@ nvmlReturn_t stub_leave(nvmlReturn_t code)
 
 nvmlReturn_t stub_enter_gpu(const char *call, nvmlDevice_t handle, struct gpu **gpu)
 {
-    if (handle < devices || handle >= devices + MAX_GPUS)
+    if (handle < devices || handle >= devices + MAX_GPUS * MAX_INSTANCES)
         return INVALID_ARGUMENT;
     nvmlReturn_t code = stub_enter(call, handle->gpu);
     if (code != SUCCESS)
@@ -64,6 +66,28 @@ nvmlReturn_t stub_enter_gpu(const char *call, nvmlDevice_t handle, struct gpu **
     if ((*gpu)->presence == LOST)
         return stub_leave(GPU_IS_LOST);
     return SUCCESS;
+}
+
+nvmlDevice_t stub_instance(int gpu, unsigned index)
+{
+    return &devices[gpu + MAX_GPUS * (1 + (int)index)];
+}
+
+nvmlReturn_t stub_instance_number(const char *call, nvmlDevice_t handle, const char *name, double *value)
+{
+    struct gpu *gpu;
+    char own[TEXT], any[TEXT];
+    double devices_now = 0;
+    nvmlReturn_t code = stub_enter_gpu(call, handle, &gpu);
+    if (code != SUCCESS)
+        return code;
+    scenario_number(gpu, "mig_devices", &devices_now);
+    if (handle->instance > (int)devices_now)
+        return stub_leave(NOT_FOUND);
+    snprintf(own, sizeof own, "mig_%d_%s", handle->instance - 1, name);
+    snprintf(any, sizeof any, "mig_%s", name);
+    return stub_leave(scenario_number(gpu, own, value) || scenario_number(gpu, any, value) ? SUCCESS
+                                                                                           : NOT_SUPPORTED);
 }
 
 static nvmlReturn_t answer_text(char *target, unsigned length, const char *text)
@@ -84,8 +108,8 @@ nvmlReturn_t nvmlInitWithFlags(unsigned flags)
     nvmlReturn_t code = stub_enter("nvmlInitWithFlags", -1);
     if (code != SUCCESS)
         return code;
-    for (int i = 0; i < MAX_GPUS; i++)
-        devices[i].gpu = i;
+    for (int i = 0; i < MAX_GPUS * MAX_INSTANCES; i++)
+        devices[i] = (struct device){.gpu = i % MAX_GPUS, .instance = i / MAX_GPUS};
     initialised++;
     return stub_leave(SUCCESS);
 }

@@ -166,7 +166,11 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t *memory)
 {
     static const char *names[] = {"memory_total", "memory_used"};
     double values[2];
-    nvmlReturn_t code = stub_numbers("nvmlDeviceGetMemoryInfo", handle, names, 2, values);
+    nvmlReturn_t code = SUCCESS;
+    if (handle->instance == 0)
+        code = stub_numbers("nvmlDeviceGetMemoryInfo", handle, names, 2, values);
+    for (int i = 0; handle->instance != 0 && code == SUCCESS && i < 2; i++)
+        code = stub_instance_number("nvmlDeviceGetMemoryInfo", handle, names[i], &values[i]);
     if (code != SUCCESS)
         return code;
     memory->total = (unsigned long long)values[0];

@@ -20,11 +20,16 @@ enum {
     UNKNOWN = 999,
 };
 
-/* One per GPU; its address is the handle, stable for the life of the process. */
+/* One per GPU and one per MIG device; its address is the handle, stable for the life of the process. */
 struct device {
     int gpu;
+    int instance; /* 0 is the whole GPU, 1 its MIG device 0 */
 };
 typedef struct device *nvmlDevice_t;
+/* The handle of a MIG device. */
+nvmlDevice_t stub_instance(int gpu, unsigned index);
+/* As stub_number, of mig_INDEX_NAME, else mig_NAME, of a MIG device. */
+nvmlReturn_t stub_instance_number(const char *call, nvmlDevice_t handle, const char *name, double *value);
 
 /*
  * Beginning of every call: refreshes the scenario, obeys its rules, and returns with the lock held

@@ -39,7 +39,7 @@ always lacks one."""
 _OWN = ("gpu_present", "gpu_probe_seconds", "gpu_readings", "gpu_readings_lost")
 """What we say of a GPU beside what NVML says."""
 
-_MODES = ("gpu_mig_mode", "gpu_ecc_mode")
+_MODES = ("gpu_mig_mode", "gpu_mig_devices", "gpu_ecc_mode")
 """What a GPU answers depends on these: after a change fewer readings are no loss."""
 
 _WANTED = ("gpu_row_remap_pending", "gpu_row_remap_failure", "gpu_recovery_action")

@@ -18,6 +18,7 @@ from gpuwarden_agent.sources.nvml_links import (
     read_link_fields,
     read_links,
 )
+from gpuwarden_agent.sources.nvml_mig import read_instances
 from gpuwarden_agent.sources.nvml_plan import make_plan
 from gpuwarden_agent.sources.nvml_processes import read_processes
 from gpuwarden_agent.sources.nvml_queries import QUERIES
@@ -89,6 +90,8 @@ def _read_lane(caller: Caller, gpu: Gpu, lane: Lane) -> Readings:
     for group in GROUPS[lane]:
         read_fields(caller, gpu, group, readings)
     _read_link_lane(caller, gpu, lane, readings)
+    if lane is Lane.MINUTE:
+        read_instances(caller, gpu, readings)
     return readings
 
 

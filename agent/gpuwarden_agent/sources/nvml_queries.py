@@ -90,25 +90,6 @@ def _pair(name: str, *metrics: str) -> Query:
     return Query(name, read, metrics)
 
 
-def _mig(caller: Caller, gpu: Gpu) -> _Numbers:
-    """Mode and instances; these are looked for only where the mode is on: each look-up is dear."""
-    current, pending = caller.call("nvmlDeviceGetMigMode", gpu.handle)
-    if not current:
-        return current, pending, None
-    most = caller.call("nvmlDeviceGetMaxMigDeviceCount", gpu.handle)
-    return current, pending, sum(_has_mig_device(caller, gpu, index) for index in range(most))
-
-
-def _has_mig_device(caller: Caller, gpu: Gpu, index: int) -> bool:
-    try:
-        caller.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu.handle, index)
-    except CallError as error:
-        if error.code in codes.GONE:
-            return False
-        raise
-    return True
-
-
 def _inforom(caller: Caller, gpu: Gpu) -> _Numbers:
     try:
         caller.call("nvmlDeviceValidateInforom", gpu.handle)
@@ -225,13 +206,7 @@ QUERIES: dict[Lane, tuple[tuple[Query, ...], ...]] = {
             ),
         ),
         (_pair("nvmlDeviceGetEccMode", "gpu_ecc_mode", "gpu_ecc_mode_pending"),),
-        (
-            Query(
-                "nvmlDeviceGetMigMode",
-                _mig,
-                ("gpu_mig_mode", "gpu_mig_mode_pending", "gpu_mig_devices"),
-            ),
-        ),
+        (_pair("nvmlDeviceGetMigMode", "gpu_mig_mode", "gpu_mig_mode_pending"),),
         (_getter("nvmlDeviceGetPersistenceMode", "gpu_persistence_mode"),),
         (Query("nvmlDeviceGetSramEccErrorStatus", _sram, tuple(metric for _, metric in _SRAM)),),
         (

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
+from array import array
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
 from gpuwarden_agent.collectors.nvml_gpus import Finding, GpuMemory, GpuRoll, Trouble
 from gpuwarden_agent.sources.nvml_frames import GpuAnswer
+from gpuwarden_wire.number_rows import NumberRow, RowLayout
 from gpuwarden_wire.readings import NotSupported, Stale, Unavailable
 
 GOOD = {
@@ -160,3 +167,53 @@ def test_what_another_mode_or_driver_does_not_give_is_no_loss() -> None:
 def test_a_reading_of_no_weight_does_not_keep_the_check_from_passing() -> None:
     odd = answer(missing={"gpu_nvlink_symbol_ber_ratio": 999})
     assert probes(answer(15), odd, odd)[2] == [Finding.CHECKED]
+
+
+def test_an_instance_less_is_no_loss_where_the_gpu_was_cut_anew() -> None:
+    gpu = GpuMemory(answer())
+    gpu.note(answer(gpu_mig_devices=2.0, gpu_mig_1_memory_used_bytes=9.0), 0.0)
+    gpu.note(answer(gpu_mig_devices=1.0), 1.0)
+    assert payload(gpu) == (5.0, 0.0)
+
+
+LAYOUT = RowLayout((*GOOD, "gpu_temperature_celsius"))
+REASONS: dict[str, int] = {}
+
+
+def numbered(
+    temperature: float, missing: Mapping[str, int] = REASONS, **values: float
+) -> GpuAnswer:
+    numbers = array("d", [*(GOOD | values).values(), temperature])
+    return msgspec.structs.replace(answer(), values=NumberRow(LAYOUT, numbers), missing=missing)
+
+
+def test_polls_without_news_are_taken_as_any_other() -> None:
+    roll, gpu = GpuRoll(), GpuMemory(numbered(40.0))
+    for clock, temperature in enumerate((40.0, 41.0, 42.0)):
+        assert roll.note([numbered(temperature)], float(clock)) == []
+        gpu.note(numbered(temperature), float(clock))
+        known = roll.gpus["GPU-1"]
+        assert dict(known.row) == dict(gpu.row)
+        assert (known.read_at, known.clean_probes) == (gpu.read_at, gpu.clean_probes)
+    assert roll.version == 1
+    assert known.row["gpu_temperature_celsius"] == 42.0
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        numbered(40.0, gpu_row_remap_pending=1.0),
+        numbered(40.0, gpu_recovery_action=2.0),
+        numbered(40.0, {"gpu_fan_speed_ratio": 999}),
+        answer(gpu_temperature_celsius=40.0),
+        answer(15),
+        answer(uuid="GPU-9"),
+        answer(pci="0000:1c:00.0"),
+    ],
+)
+def test_whatever_else_a_poll_says_is_news(news: GpuAnswer) -> None:
+    roll = GpuRoll()
+    for clock in (0.0, 1.0):
+        roll.note([numbered(40.0)], clock)
+    roll.note([news], 2.0)
+    assert roll.version == 2
