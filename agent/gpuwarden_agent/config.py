@@ -17,6 +17,7 @@ from gpuwarden_agent.setting_values import (
     parse_command,
     parse_exporters,
     parse_fast_seconds,
+    parse_gpm_seconds,
     parse_key,
     parse_log_level,
     parse_names,
@@ -124,6 +125,15 @@ class AgentSettings:
             "collector is read and sent at once; 0 leaves it to the cadence of collection.",
         ),
     ] = 1.0
+    gpm_interval_s: Annotated[
+        float,
+        Setting(
+            parse_gpm_seconds,
+            "Seconds between two samples of how busy SMs, tensor cores and memory of each GPU are "
+            "(GPM, Hopper on), no fewer than the cadence of collection; 0 takes none: what a "
+            "sample costs depends on the driver, so try it on one node first.",
+        ),
+    ] = 0.0
     deadline_s: Annotated[
         float,
         Setting(

@@ -64,6 +64,14 @@ def parse_fast_seconds(raw: str) -> float:
     return value
 
 
+def parse_gpm_seconds(raw: str) -> float:
+    """Seconds from 1 to an hour; 0 is off."""
+    value = float(raw)
+    if value != 0 and not 1 <= value <= 3600:
+        raise ValueError("give seconds from 1 to 3600, or 0")
+    return value
+
+
 def parse_slow_seconds(raw: str) -> float:
     """Seconds from five minutes to a day."""
     value = float(raw)

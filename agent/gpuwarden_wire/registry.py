@@ -2031,6 +2031,41 @@ _GPU_MIG: tuple[_Row, ...] = tuple(
     )
 )
 
+_GPU_ACTIVITY: tuple[_Row, ...] = (
+    (
+        "gpu_graphics_active_ratio",
+        _G,
+        "ratio",
+        "nvmlGpmMetricsGet (GPM 1)",
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+        "stragglers; only where GPM is switched on",
+    ),
+    (
+        "gpu_sm_active_ratio",
+        _G,
+        "ratio",
+        "nvmlGpmMetricsGet (GPM 2)",
+        "DCGM_FI_PROF_SM_ACTIVE",
+        "stragglers, hung kernels",
+    ),
+    (
+        "gpu_tensor_active_ratio",
+        _G,
+        "ratio",
+        "nvmlGpmMetricsGet (GPM 5)",
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+        "stragglers",
+    ),
+    (
+        "gpu_dram_active_ratio",
+        _G,
+        "ratio",
+        "nvmlGpmMetricsGet (GPM 10)",
+        "DCGM_FI_PROF_DRAM_ACTIVE",
+        "stragglers bound by memory",
+    ),
+)
+
 METRICS: tuple[Metric, ...] = (
     *_rows(EntityKind.GPU, _GPU),
     *_rows(EntityKind.NIC, _NIC),
@@ -2049,6 +2084,7 @@ METRICS: tuple[Metric, ...] = (
     *_rows(EntityKind.NODE, _STRUCTURE),
     *_rows(EntityKind.GPU, _GPU_FEC),
     *_rows(EntityKind.GPU, _GPU_MIG),
+    *_rows(EntityKind.GPU, _GPU_ACTIVITY),
 )
 
 METRIC_BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

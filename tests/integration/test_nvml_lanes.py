@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -160,6 +161,8 @@ def test_what_mig_instances_lack_is_asked_of_none_of_them_again(start: Start) ->
     assert rig.recorder.calls[call] == 1
     assert rig.read(Lane.MINUTE.value).missing[name] == codes.NOT_SUPPORTED
     assert rig.recorder.calls[call] == 0
+    rig.scenario.change(lambda n: n.gpu(0).rules.append("fail nvmlDeviceGetGpuInstanceId 999"))
+    assert rig.read(Lane.MINUTE.value).missing["gpu_mig_0_gpu_instance"] == codes.UNKNOWN
     rig.scenario.change(lambda n: n.gpu(0).rules.append("fail nvmlDeviceGetMaxMigDeviceCount 999"))
     sick = rig.read(Lane.MINUTE.value)
     assert sick.missing["gpu_mig_0_memory_used_bytes"] == codes.UNKNOWN
@@ -173,6 +176,38 @@ def test_a_gpu_that_is_cut_anew_is_read_whole_at_the_next_poll(start: Start) -> 
     assert rig.read().values["gpu_mig_devices"] == 7
     rig.gpu.is_recut = True
     assert rig.read().values["gpu_mig_devices"] == 3
+
+
+def test_gpm_tells_how_busy_the_parts_were_between_two_samples(start: Start) -> None:
+    rig = start(nvml.h100_node(1))
+    rig.roster.gpm_s = 10.0
+    rig.change(gpm_1=90, gpm_2=75.5, gpm_5=40)
+    first = rig.read()
+    assert first.missing["gpu_sm_active_ratio"] == codes.NO_DATA  # it takes two
+    assert rig.read(5.0).missing["gpu_sm_active_ratio"] == codes.NO_DATA
+    second = rig.read(5.0)
+    assert second.values["gpu_sm_active_ratio"] == 0.755
+    assert second.values["gpu_tensor_active_ratio"] == 0.4
+    assert second.missing["gpu_dram_active_ratio"] == codes.NOT_SUPPORTED
+    rig.change(gpm_2=1)
+    assert rig.read(5.0).values["gpu_sm_active_ratio"] == 0.755
+    assert rig.read(5.0).values["gpu_sm_active_ratio"] == 0.01
+    rig.scenario.change(lambda n: n.gpu(0).lose())
+    assert rig.read(10.0).code == codes.GPU_IS_LOST
+    rig.scenario.change(lambda n: n.gpu(0).restore())
+    assert rig.read(10.0).missing["gpu_sm_active_ratio"] == codes.NO_DATA
+    assert rig.read(10.0).values["gpu_sm_active_ratio"] == 0.01
+
+
+@pytest.mark.parametrize("gpm_s", [10.0, math.inf])
+def test_a_gpu_without_gpm_or_one_that_is_not_to_be_sampled_is_asked_for_none(
+    start: Start, gpm_s: float
+) -> None:
+    rig = start(nvml.a100_node(1))
+    rig.roster.gpm_s = gpm_s
+    for _ in range(4):
+        assert rig.read(10.0).missing["gpu_sm_active_ratio"] == codes.NOT_SUPPORTED
+    assert not [call for call in rig.recorder.calls if call.startswith("nvmlGpm")]
 
 
 def test_support_is_asked_afresh_after_a_reset(start: Start) -> None:

@@ -73,4 +73,5 @@ def nvml_settings(
         gpus_expected=settings.gpus_expected,
         interval_s=settings.interval_s,
         fast_interval_s=settings.fast_interval_s,
+        gpm_interval_s=settings.gpm_interval_s,
     )

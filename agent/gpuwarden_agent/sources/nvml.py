@@ -31,6 +31,7 @@ class NvmlSettings:
             the most ever seen.
         interval_s: Seconds between polls.
         fast_interval_s: Seconds between looks at what announces a fault; 0 for none.
+        gpm_interval_s: Seconds between two GPM samples of a GPU; 0 for none.
         call_deadline_s: Seconds that one poll of all GPUs may take before its readings count as
             stale. A poll of 8 GPUs takes tens of milliseconds; 10 s is the cycle limit that
             nvidia_gpu_exporter settled on.
@@ -53,6 +54,7 @@ class NvmlSettings:
     gpus_expected: int | None = None
     interval_s: float = 5.0
     fast_interval_s: float = 0.0
+    gpm_interval_s: float = 0.0
     call_deadline_s: float = 10.0
     stuck_after_s: float = 30.0
     restart_after_s: float = 1.0

@@ -19,6 +19,7 @@ from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_flight import FlightRecorder, Step
 
 if TYPE_CHECKING:
+    from gpuwarden_agent.sources.nvml_gpm import GpmSampler
     from gpuwarden_agent.sources.nvml_link_plan import LinkPlan
     from gpuwarden_agent.sources.nvml_plan import PollPlan
 
@@ -196,6 +197,7 @@ class Gpu:
         processes_due: Monotonic seconds from which its processes are asked for again.
         processes: How many there were, None where it did not say, for the code beside it.
         pids: Processes on it, None where this poll did not ask or it did not say.
+        gpm: How busy its parts are.
         is_recut: The driver says that its MIG instances were changed; set by the other thread.
         plan: How it is polled, None where that has to be found out.
         fast: How it is looked at between polls, None where that has to be found out again, from
@@ -211,6 +213,7 @@ class Gpu:
     pci_bus_id: str
     index: int
     handle: Handle
+    gpm: GpmSampler
     serial: str = ""
     model: str = ""
     vbios_version: str = ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import math
 import mmap
 import os
 import select
@@ -68,7 +69,12 @@ def leave(code: int) -> None:
 
 
 def serve(
-    requests: int, reporter: Reporter, caller: Caller, watch: XidWatch, lane: FastLane
+    requests: int,
+    reporter: Reporter,
+    caller: Caller,
+    watch: XidWatch,
+    lane: FastLane,
+    gpm_s: float = math.inf,
 ) -> int:
     """Initialise NVML and answer requests until the input ends; the exit code."""
     try:
@@ -80,7 +86,7 @@ def serve(
     reporter.send(Ready(driver_version))
     Thread(target=watch.run, name="xid", daemon=True).start()
     gc.freeze()  # what is there by now stays for good
-    roster = Roster(caller, fast=lane.wait_s() is not None)
+    roster = Roster(caller, fast=lane.wait_s() is not None, gpm_s=gpm_s)
     watched = 0
     while isinstance(request := next_request(requests, reporter, lane, roster), Ask):
         try:
@@ -125,6 +131,7 @@ def main() -> None:
     parser.add_argument("--answers", type=int, required=True, help="descriptor of a pipe")
     parser.add_argument("--library", help="path of libnvidia-ml.so.1")
     parser.add_argument("--fast", type=float, default=0.0, help="seconds between looks, 0 is off")
+    parser.add_argument("--gpm", type=float, default=math.inf, help="seconds between GPM samples")
     options = parser.parse_args()
     reports = os.dup(1)
     os.dup2(2, 1)
@@ -139,7 +146,7 @@ def main() -> None:
     recorder = FlightRecorder(memory, Slot.POLL)
     beside = FlightRecorder(memory, Slot.EVENTS, beside=recorder)
     caller, watch = Caller(recorder), XidWatch(Caller(beside), reporter.send)
-    leave(serve(0, reporter, caller, watch, FastLane(caller, options.fast)))
+    leave(serve(0, reporter, caller, watch, FastLane(caller, options.fast), options.gpm))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from gpuwarden_agent.sources.nvml_calls import (
     read_group,
 )
 from gpuwarden_agent.sources.nvml_fields import GROUPS, read_fields
+from gpuwarden_agent.sources.nvml_gpm import sample
 from gpuwarden_agent.sources.nvml_links import (
     C2C_FIELDS,
     LINK_FIELDS,
@@ -56,13 +57,16 @@ def read_lanes(
     _read_due(caller, gpu, now)
     if _modes_changed(gpu):
         gpu.forget_support(now)
+        gpu.gpm.forget()
         polled = _poll_without_plan(caller, gpu)
         _read_due(caller, gpu, now)
     gpu.modes = _modes(gpu)
     _count_processes(caller, gpu, now)
-    gpu.next_due = min(gpu.processes_due, *gpu.due.values())
+    if sample(caller, gpu, now):
+        gpu.rest = None
+    gpu.next_due = min(gpu.processes_due, gpu.gpm.due, *gpu.due.values())
     if gpu.rest is None:
-        gpu.rest = columns_of(*gpu.lanes.values(), _processes_of(gpu))
+        gpu.rest = columns_of(*gpu.lanes.values(), _processes_of(gpu), gpu.gpm.readings)
     return polled, gpu.rest
 
 

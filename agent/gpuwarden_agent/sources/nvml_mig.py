@@ -13,7 +13,7 @@ MOST_INSTANCES = 7
 """Compute instances of one GPU, nvmlDeviceGetMaxMigDeviceCount of all that there are."""
 
 _Numbers = tuple[int, ...]
-_DEVICES = "gpu_mig_devices"
+MIG_DEVICES = "gpu_mig_devices"
 # nvml.h: NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, NVML_MEMORY_LOCATION_SRAM. Of an
 # instance NVML counts these only; of a GPU that is cut it no longer does.
 _UNCORRECTED, _VOLATILE, _SRAM = 1, 0, 7
@@ -45,20 +45,20 @@ def read_instances(caller: Caller, gpu: Gpu, readings: Readings) -> None:
         CallError: The GPU is lost.
     """
     if readings.values.get("gpu_mig_mode") != 1:
-        readings.miss((_DEVICES, *INSTANCE_METRICS), codes.NOT_SUPPORTED)
+        readings.miss((MIG_DEVICES, *INSTANCE_METRICS), codes.NOT_SUPPORTED)
         return
     try:
         instances = _find(caller, gpu)
     except CallError as error:
         if error.code in codes.LOST:
             raise
-        readings.miss((_DEVICES, *INSTANCE_METRICS), error.code)
+        readings.miss((MIG_DEVICES, *INSTANCE_METRICS), error.code)
         return
-    readings.values[_DEVICES] = float(len(instances))
+    readings.values[MIG_DEVICES] = float(len(instances))
+    readings.miss(INSTANCE_METRICS, codes.NOT_SUPPORTED)
     for number, handle in instances.items():
         for metrics, call, arguments in _calls(_NAMES[number]):
             _read(caller, gpu, handle, metrics, call, arguments, readings)
-    readings.miss(INSTANCE_METRICS, codes.NOT_SUPPORTED)
 
 
 def _find(caller: Caller, gpu: Gpu) -> dict[int, Handle]:

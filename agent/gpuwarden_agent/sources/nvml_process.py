@@ -260,6 +260,8 @@ class NvmlProbeProcess:
             command += ["--library", str(self._settings.library_path)]
         if self._settings.fast_interval_s:
             command += ["--fast", str(self._settings.fast_interval_s)]
+        if self._settings.gpm_interval_s:
+            command += ["--gpm", str(self._settings.gpm_interval_s)]
         return command
 
     def _ask(self, child: _Child) -> int:

@@ -7,6 +7,7 @@ gave no handle, and once a minute; between these each GPU is looked up by its PC
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
@@ -17,6 +18,7 @@ from gpuwarden_agent.sources.nvml_answers import LayoutTable
 from gpuwarden_agent.sources.nvml_calls import Caller, CallError, Columns, Gpu, Joined
 from gpuwarden_agent.sources.nvml_fast import note_poll
 from gpuwarden_agent.sources.nvml_frames import AnswerFrame, GpuFacts, GpuFrame, Layout
+from gpuwarden_agent.sources.nvml_gpm import GpmSampler
 from gpuwarden_agent.sources.nvml_lanes import read_lanes
 
 ENUMERATE_EVERY_S = 60.0
@@ -35,6 +37,7 @@ class Roster:
         caller: Makes the calls.
         clock: Monotonic seconds.
         fast: GPUs are looked at between polls too.
+        gpm_s: Seconds between two GPM samples of a GPU, infinite for none.
         gpus: By UUID.
         unreachable: Codes of the indices without a handle at the last enumeration.
         version: Rises when the set of answering GPUs changes.
@@ -43,6 +46,7 @@ class Roster:
     caller: Caller
     clock: Callable[[], float] = monotonic
     fast: bool = False
+    gpm_s: float = math.inf
     gpus: dict[str, Gpu] = field(default_factory=dict)
     unreachable: tuple[int, ...] = ()
     version: int = 0
@@ -122,7 +126,7 @@ class Roster:
         if known is not None and known.pci_bus_id == address:
             known.index = index
             return
-        gpu = Gpu(uuid, address, index, handle)
+        gpu = Gpu(uuid, address, index, handle, GpmSampler(self.gpm_s))
         gpu.forget_support(self.clock())
         gpu.serial = self._text("nvmlDeviceGetSerial", handle)
         gpu.model = self._text("nvmlDeviceGetName", handle)
@@ -144,6 +148,7 @@ class Roster:
         try:
             if gpu.uuid not in self._answering:  # new, or back from a reset: counts restarted
                 gpu.forget_support(started)
+                gpu.gpm.forget()
                 gpu.link_counts.clear()
                 gpu.link_errors = ()
             elif gpu.is_recut or started >= gpu.forget_at:

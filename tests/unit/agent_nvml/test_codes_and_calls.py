@@ -7,7 +7,9 @@ from gpuwarden_agent.collectors.nvml_gpus import NVML_METRICS
 from gpuwarden_agent.sources import nvml_codes as codes
 from gpuwarden_agent.sources.nvml_calls import Query
 from gpuwarden_agent.sources.nvml_fields import GROUPS
+from gpuwarden_agent.sources.nvml_gpm import GPM_METRICS
 from gpuwarden_agent.sources.nvml_links import C2C_FIELDS, LINK_FIELDS, LINK_STATE_METRICS
+from gpuwarden_agent.sources.nvml_mig import INSTANCE_METRICS, MIG_DEVICES
 from gpuwarden_agent.sources.nvml_queries import QUERIES
 from gpuwarden_agent.sources.pci_functions import AER_FILES
 from gpuwarden_wire.metrics import EntityKind
@@ -23,6 +25,7 @@ def test_every_gpu_metric_of_the_registry_has_a_source() -> None:
     read = {metric for group in queries() for query in group for metric in query.metrics}
     read |= {one.metric for lane in GROUPS.values() for group in lane for one in group.fields}
     read |= {one.metric for one in (*LINK_FIELDS, *C2C_FIELDS)} | {*LINK_STATE_METRICS}
+    read |= {MIG_DEVICES, *INSTANCE_METRICS, *GPM_METRICS}
     read |= {"gpu_present", "gpu_probe_seconds", "gpu_compute_processes"}
     read |= {"gpu_readings", "gpu_readings_lost"}
     read |= {f"gpu_aer_{severity}_total" for severity in AER_FILES}
