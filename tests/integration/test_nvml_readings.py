@@ -347,3 +347,12 @@ def test_the_stub_satisfies_pynvml_beyond_what_the_agent_asks(tmp_path: Path) ->
         "after": "uninitialized",
     }
     assert done.stderr == ""
+
+
+def test_gpm_is_sampled_where_it_is_switched_on(start: Start) -> None:
+    scenario = nvml.h100_node(1)
+    for number, percent in ((1, 90), (2, 75), (5, 40), (10, 20)):
+        scenario.gpu(0).set(f"gpm_{number}", percent)
+    node = start(scenario, gpm_interval_s=0.01)
+    nvml.wait_until(lambda: row_of(node)["gpu_sm_active_ratio"] == 0.75)
+    assert row_of(node)["gpu_dram_active_ratio"] == 0.2
