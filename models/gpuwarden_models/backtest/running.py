@@ -23,9 +23,16 @@ _NO_CAP = Cap(max_nodes=1_000_000_000, max_percent=100.0)
 Progress = Callable[[float], None]
 """Told the share of the time that is played, 0..1."""
 
+Look = Callable[[Frame], None]
+"""Shown a frame."""
+
 
 def silent(share: float) -> None:
     """Where nobody waits for it."""
+
+
+def unseen(frame: Frame) -> None:
+    """Where nobody looks on."""
 
 
 @dataclass(slots=True)
@@ -56,6 +63,7 @@ def backtest(
     progress: Progress = silent,
     *,
     keep_caps: bool = False,
+    look: Look = unseen,
 ) -> Report:
     """Play a history through the judge, in act mode and with the learnt score's gate open.
 
@@ -66,6 +74,7 @@ def backtest(
         models: The learnt scores; without any, rules judge alone.
         progress: Told how far it is.
         keep_caps: Let caps hold exclusions back, though nobody repairs what a backtest excludes.
+        look: Shown each frame before it is judged.
 
     Raises:
         RecordingError: A file of the recording broke off in the middle.
@@ -78,11 +87,12 @@ def backtest(
     length = max(history.end - history.start, history.interval_s)
     for frame in history.frames():
         census.count(frame)
+        look(frame)
         player.play(frame)
         progress(min(1.0, (frame.at - history.start) / length))
     node_of = census.node_of or {}
     found = tuple(flags.flags())
-    watched = Watched(history.start, history.end, len(node_of), node_of, _behind(history))
+    watched = Watched(history.start, history.end, len(node_of), node_of, nodes_behind(history))
     return Report(
         played=Played(
             source=source,
@@ -112,7 +122,8 @@ def acting(policy: PolicyDocument, *, keep_caps: bool) -> PolicyDocument:
     return replace(policy, pools=pools)
 
 
-def _behind(history: History) -> dict[tuple[str, str], frozenset[str]]:
+def nodes_behind(history: History) -> dict[tuple[str, str], frozenset[str]]:
+    """Nodes behind each leaf, rack, power domain, mount and job, by (kind, name) as in labels."""
     behind: dict[tuple[str, str], set[str]] = defaultdict(set)
     for node_id, place in history.places.items():
         behind["fabric", place.leaf].add(node_id)

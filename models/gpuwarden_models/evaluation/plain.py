@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
-        return float(f"{value:.6g}") if isfinite(value) else None
+        return value if isfinite(value) else None
     return value
 
 
