@@ -11,7 +11,7 @@ from gpuwarden_models.simulator.metrics_writers import Form
 from gpuwarden_models.simulator.recording_writer import RecordingWriter
 from gpuwarden_models.simulator.schedule import DENSE, random_story
 from gpuwarden_models.simulator.simulation import Setting, Simulation
-from gpuwarden_models.simulator.story import ScriptedFault
+from gpuwarden_models.simulator.story import FaultName, ScriptedFault
 from gpuwarden_models.simulator.topology import build_topology
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.features import FEATURE_SETS, FeatureScene
@@ -68,8 +68,19 @@ def record(
 def record_teachable(folder: Path) -> Simulation:
     """A recording that is small, yet has faults enough to learn from: 20 nodes x 4, 6 hours."""
     topology = build_topology(20, 4, seed=3)
+    # Few mechanisms, each often: what 80 GPUs show of thirty is too little of any.
     rates = {
-        name: replace(rate, per_entity_day=10 * rate.per_entity_day) for name, rate in DENSE.items()
+        name: replace(DENSE[name], per_entity_day=14 * DENSE[name].per_entity_day)
+        for name in (
+            FaultName.ROW_REMAP_FAILURE,
+            FaultName.ECC_WEAR,
+            FaultName.GPU_OFF_BUS,
+            FaultName.SLOW_OVERHEATING,
+            FaultName.NIC_PORT_DOWN,
+            FaultName.HOT_AISLE,
+            FaultName.POWER_CAP,
+            FaultName.MISSING_SCRAPES,
+        )
     }
     story = random_story(topology, 6.0, 3, rates)
     return record(folder, Setting(20, 4, seed=3, interval_s=120.0), 180, story)
