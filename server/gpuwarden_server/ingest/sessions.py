@@ -23,6 +23,8 @@ Connection = tuple[str, int]
 
 MAX_CONNECTIONS = 4
 Rows = npt.NDArray[np.int64]
+NamedEntities = tuple[EntityKind, tuple[str, ...]]
+"""The entities of a table."""
 UrgentPlaces = tuple[tuple[slice, ...], tuple[slice, ...]]
 """Parts of a float32 block, and of a float64 block."""
 
@@ -117,7 +119,7 @@ class NodeSession:
         layouts: Sets of tables that came together, by their names.
         layout: That of the latest batch, None before the first.
         queued: A batch of it waits in the fast lane.
-        entities: All entities that it ever named.
+        entities: All entities that it ever named, as tables name them.
         telemetry_dirty: Telemetry applied since the last checkpoint.
         seen_dirty: Heard of since last_seen_at was last written.
     """
@@ -140,7 +142,7 @@ class NodeSession:
     )
     layout: KnownLayout | None = None
     queued: bool = False
-    entities: set[tuple[EntityKind, str]] = field(default_factory=set)
+    entities: frozenset[NamedEntities] = frozenset()
     telemetry_dirty: bool = False
     seen_dirty: bool = False
 

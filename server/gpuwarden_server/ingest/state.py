@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,14 +26,20 @@ class GiveWay:
     taken in the rest.
     """
 
-    def __init__(self) -> None:
-        self._since = time.monotonic()
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._since = monotonic()
 
     def __call__(self) -> None:
         """Rest where the last one is WORK_S ago."""
-        if time.monotonic() - self._since >= WORK_S:
-            time.sleep(REST_S)
-            self._since = time.monotonic()
+        if self._monotonic() - self._since >= WORK_S:
+            self._sleep(REST_S)
+            self._since = self._monotonic()
 
 
 def _one_thread() -> ThreadPoolExecutor:

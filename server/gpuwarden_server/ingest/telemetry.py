@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.ingest.sessions import (
     KnownLayout,
     KnownTable,
+    NamedEntities,
     NodeSession,
     Rows,
     UrgentPlaces,
@@ -43,15 +44,28 @@ def check_entities(batch: Batch, schemas: Mapping[str, Schema], session: NodeSes
     Raises:
         ProblemError: 400 where they are more than a node can have.
     """
-    named = {(schemas[t.schema].entity_kind, entity) for t in batch.tables for entity in t.entities}
-    if len(session.entities | named) > MAX_ENTITIES_A_NODE:
+    named = session.entities | {(schemas[t.schema].entity_kind, t.entities) for t in batch.tables}
+    if _count(named) > MAX_ENTITIES_A_NODE:
+        named = _merged(named)  # some may be in several tables
+    if _count(named) > MAX_ENTITIES_A_NODE:
         raise ProblemError(
             400,
             "too_many_entities",
             f"node {batch.node_id} names more than {MAX_ENTITIES_A_NODE} entities",
             "Report it: the agent's collectors invent entities.",
         )
-    session.entities |= named
+    session.entities = named
+
+
+def _count(named: Iterable[NamedEntities]) -> int:
+    return sum(len(entities) for _, entities in named)
+
+
+def _merged(named: Iterable[NamedEntities]) -> frozenset[NamedEntities]:
+    kinds: dict[EntityKind, set[str]] = {}
+    for kind, entities in named:
+        kinds.setdefault(kind, set()).update(entities)
+    return frozenset((kind, tuple(entities)) for kind, entities in kinds.items())
 
 
 def apply_plan(plan: TelemetryPlan, node_id: str, session: NodeSession, state: FleetState) -> int:
