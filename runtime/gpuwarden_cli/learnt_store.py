@@ -11,6 +11,7 @@ import msgspec
 from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.learning_records import ModelRecord
+from gpuwarden_runtime.records import Costs
 
 LABELS, ROWS, COSTS = "labels.jsonl", "feature-rows.jsonl", "costs.json"
 PROMOTED = "promoted"
@@ -54,7 +55,9 @@ def fetch(client: Client, kind: str, folder: Path) -> Fetched:
         folder.mkdir(parents=True, exist_ok=True)
         _write_lines(folder / LABELS, labels)
         rows = _write_lines(folder / ROWS, client.all_feature_rows(kind, model.schema_hash or None))
-        (folder / COSTS).write_bytes(msgspec.json.encode(client.policy().learning))
+        costs = client.policy().learning
+        if costs != Costs():  # where nobody said any, the trained operating point stays
+            (folder / COSTS).write_bytes(msgspec.json.encode(costs))
         promoted = _write_model(client, model, folder / PROMOTED)
     except OSError as error:
         raise CommandError(ExitCode.LOCAL, f"{folder}: {error.strerror}") from error

@@ -29,6 +29,25 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
     author: str = ""
 
 
+class DriftedFeature(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature that is elsewhere than in training, by a share of the fleet."""
+
+    feature: str
+    shift: float = 0.0
+    limit: float = 0.0
+
+
+class DriftRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How the fleet stands beside what a model learnt from; `warning` is "" for nothing."""
+
+    checked_at: float
+    entities: int = 0
+    drifted: tuple[DriftedFeature, ...] = ()
+    alarms_per_entity_day: float | None = None
+    alarms_expected: float | None = None
+    warning: str = ""
+
+
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What judges one kind of entity, and what else there is.
 
@@ -39,6 +58,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
         operating_point: Probability from which it says suspect, None where rules judge alone.
         former: What a rollback walks back, newest first.
         challenger: Scored in shadow, None for none.
+        drift: None before anything was looked at.
     """
 
     kind: str
@@ -50,6 +70,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     promoted: ChosenVersion | None = None
     former: tuple[ChosenVersion, ...] = ()
     challenger: ChosenVersion | None = None
+    drift: DriftRecord | None = None
     versions: tuple[VersionRecord, ...] = ()
 
 

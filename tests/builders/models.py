@@ -10,17 +10,23 @@ from pathlib import Path
 from tests.builders.simulated import shipped_files
 
 
-def version_files(version: str, *, offset: float = 0.0, kind: str = "gpu") -> dict[str, bytes]:
+def version_files(
+    version: str, *, offset: float = 0.0, kind: str = "gpu", deciles: float | None = None
+) -> dict[str, bytes]:
     """The shipped GPU model as another version.
 
     Args:
         version: Its name.
         offset: Added to its log-odds: a version that says more or less.
         kind: What it says to judge.
+        deciles: All of them of every feature; None as shipped.
     """
     files = dict(shipped_files())
     sheet = json.loads(files["features.json"])
     sheet["calibration"]["offset"] += offset
+    if deciles is not None:
+        sheet["quantiles"] = [[deciles] * 9 for _ in sheet["features"]]
+        sheet["missing"] = [0.0 for _ in sheet["features"]]
     files["features.json"] = json.dumps(sheet).encode()
     manifest = json.loads(files["MANIFEST.json"])
     manifest["version"], manifest["kind"] = version, kind

@@ -15,7 +15,9 @@ from gpuwarden_cli.exits import ExitCode
 from gpuwarden_models.simulator.metrics_writers import Form
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
+from tests.builders.feed import get, quick_settings
 from tests.builders.recordings import PROMETHEUS, PROMTOOL, prometheus_with
+from tests.builders.server import running_server
 from tests.builders.simulated import record
 
 pytestmark = pytest.mark.serial
@@ -141,3 +143,20 @@ def test_wrong_use_says_what_to_do(
     (tmp_path / "metrics").mkdir()
     (tmp_path / "metrics" / "gpu-000.parquet").write_bytes(b"PAR1 nothing")
     assert "gpu-000.parquet" in refused(str(tmp_path))
+
+
+def test_it_is_recorded_at_the_server_as_a_trial_that_the_gate_goes_by(
+    folder: Path, tmp_path: Path, told: dict[str, Any]
+) -> None:
+    with running_server(quick_settings(tmp_path)) as server:
+        key = tmp_path / "key"
+        key.write_text(server.mint("operator"))
+        at = ["--url", server.url, "--key-file", str(key)]
+        play = ["backtest", str(folder / Form.PARQUET), "--record"]
+        assert run([*at, *play]) == ExitCode.DONE
+        assert run([*at, *play, "--rules-alone"]) == ExitCode.USAGE
+        (score,) = [one for one in get(server, "/v1/shadow")["items"] if one["kind"] == "gpu"]
+        (trial,) = [one for one in score["trials"] if one["trial"] == "backtest"]
+    wrong = told["scores"]["false_exclusions"]
+    assert (trial["version"], trial["false_actions"]) == (score["version"], wrong["count"])
+    assert trial["healthy_days"] == pytest.approx(wrong["gpu_days"])

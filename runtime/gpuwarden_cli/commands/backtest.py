@@ -17,9 +17,26 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_cli.extras import load
 from gpuwarden_cli.output import print_table
+from gpuwarden_cli.session import open_client
 
 _MOST_SHOWN = 20
 _PROMETHEUS = "gpuwarden_models.recording_prometheus"
+
+Record = Annotated[
+    bool,
+    typer.Option(
+        "--record",
+        help="Record it at the server as a trial of these models on its fleet: the gate of the "
+        "learnt score goes by it. Needs labels, and an operator's key.",
+    ),
+]
+KeepCaps = Annotated[
+    bool,
+    typer.Option(
+        "--keep-caps",
+        help="Let caps hold exclusions back, though nobody repairs what a backtest excludes.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def backtest(
+    context: typer.Context,
     recording: Annotated[Path | None, typer.Argument(help="Folder of a recording.")] = None,
     prometheus: Annotated[
         str | None,
@@ -59,13 +77,8 @@ def backtest(
     rules_alone: Annotated[
         bool, typer.Option("--rules-alone", help="Without the learnt scores.")
     ] = False,
-    keep_caps: Annotated[
-        bool,
-        typer.Option(
-            "--keep-caps",
-            help="Let caps hold exclusions back, though nobody repairs what a backtest excludes.",
-        ),
-    ] = False,
+    keep_caps: KeepCaps = False,
+    record: Record = False,
 ) -> None:
     """Play a recording through the judge: what would be flagged, excluded and missed, and when.
 
@@ -81,6 +94,25 @@ def backtest(
     except errors as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     _tell(report)
+    if record:
+        _record(context, report.form(), scores)
+
+
+def _record(context: typer.Context, form: Any, models: Any) -> None:
+    """Tell the server what was false in how much healthy time; exclusions by rules count too."""
+    model = next((one for kind, one in models.items() if kind.value == "gpu"), None)
+    if model is None or "scores" not in form:
+        raise CommandError(
+            ExitCode.USAGE,
+            "--record needs a GPU model and labels: without them nobody knows what was false",
+            "put labels.csv into the recording, and leave --rules-alone away",
+        )
+    wrong = form["scores"]["false_exclusions"]
+    reason = f"backtest of {form['recording']['source']}"
+    with open_client(context) as client:
+        told = client.record_trial("gpu", model.version, wrong["gpu_days"], wrong["count"], reason)
+    print(f"recorded as a trial of {told.version}: below {told.bound_per_day:.2g} false exclusions")
+    print(f"  a GPU and day (95 %), over {told.healthy_days:.1f} healthy GPU-days")
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ def list_models(context: typer.Context, as_json: AsJson = False) -> None:
     for item in items:
         if item.trouble:
             print(f"{item.kind}: {item.trouble}")
+        if item.drift is not None and item.drift.warning:
+            print(f"{item.kind}: {item.drift.warning}")
 
 
 def add(

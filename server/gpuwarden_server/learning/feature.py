@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from gpuwarden_server.config import Settings
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.inventory.book import Placements
+from gpuwarden_server.learning.drift.book import DriftBook
 from gpuwarden_server.learning.keeper import Keeper
 from gpuwarden_server.learning.labels.desk import LabelDesk
 from gpuwarden_server.learning.labels.endpoints import labels_router
@@ -50,6 +51,7 @@ class _Desks:
     """What the routes answer from."""
 
     models: ModelDesk
+    drift: DriftBook
     labels: LabelDesk
     shadow: ShadowDesk
 
@@ -85,7 +87,8 @@ class Learning:
         days, most = settings.feature_rows_days, settings.feature_rows_most
         samples = SampleBox(state, clock, registry, days, most)
         meters = WatchMeters(registry)
-        self._watcher = Watcher(self._shelf, book, samples, placements.pool, clock, meters)
+        drift = DriftBook(registry)
+        self._watcher = Watcher(self._shelf, book, samples, drift, placements.pool, clock, meters)
         self.scorer = Scorer(self._shelf, self._watcher)
         each_s = SWEEPS_A_TURN * settings.sweep_interval_s
         self._keeper = Keeper(
@@ -93,6 +96,7 @@ class Learning:
         )
         self._desks = _Desks(
             ModelDesk(self._shelf, library, state, clock),
+            drift,
             LabelDesk(state, clock, registry),
             ShadowDesk(self._shelf, library, book, placements.policy, state, clock),
         )
@@ -114,7 +118,7 @@ class Learning:
 
     def routers(self) -> Iterable[APIRouter]:
         """One line a feature."""
-        yield models_router(self._desks.models)
+        yield models_router(self._desks.models, self._desks.drift)
         yield labels_router(self._desks.labels)
         yield shadow_router(self._desks.shadow)
         yield samples_router(self._state)

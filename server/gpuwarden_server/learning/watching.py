@@ -1,4 +1,4 @@
-"""What is noted of each sweep beside its risks: would-be exclusions, a challenger, samples.
+"""What is noted of each sweep beside its risks: would-be exclusions, a challenger, rows, drift.
 
 Runs in the judge's thread, which must not wait for it: it does no I/O, and its part of the time is
 bounded.
@@ -13,6 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.learning.drift.book import DriftBook
 from gpuwarden_server.learning.registry.shelf import ModelShelf
 from gpuwarden_server.learning.samples.box import SampleBox
 from gpuwarden_server.learning.samples.domain import EVERY_S, sample
@@ -67,6 +68,7 @@ class Watcher:
         shelf: ModelShelf,
         shadow: ShadowBook,
         samples: SampleBox,
+        drift: DriftBook,
         pool_of: Callable[[str], PoolPolicy],
         clock: Clock,
         meters: WatchMeters,
@@ -77,6 +79,7 @@ class Watcher:
             shelf: The models in use.
             shadow: Takes would-be exclusions.
             samples: Takes rows of features.
+            drift: Compares what is seen with what models learnt from.
             pool_of: Rules of a node.
             clock: Time.
             meters: Figures.
@@ -84,6 +87,7 @@ class Watcher:
         self._shelf = shelf
         self._shadow = shadow
         self._samples = samples
+        self._drift = drift
         self._pool_of = pool_of
         self._clock = clock
         self._meters = meters
@@ -119,11 +123,14 @@ class Watcher:
         """
         try:
             self._count(scene, now)
-            for kind, model in self._shelf.promoted().items():
+            models = self._shelf.promoted()
+            for kind, model in models.items():
                 self._look(kind, model.version, Role.PROMOTED, risks, now)
+            self._drift.note_alarms(models, risks, self._healthy, now)
             self._challenge(scene, signals, now)
-            if now >= self._next_sample and self._samples.takes and self._sample(scene, risks, now):
+            if now >= self._next_sample and self._sample(scene, risks, now):
                 self._next_sample = now + EVERY_S
+                self._drift.look(models, scene, self._incidents(), now)
         except Exception as error:  # the judge's sweep must act on what it sees, whatever this does
             self._meters.failures.labels("watch").inc()
             if type(error) not in self._logged:
@@ -176,14 +183,15 @@ class Watcher:
             self._healthy[kind] = int((fresh & calm).sum())
 
     def _sample(self, scene: FeatureScene, risks: Sequence[Risk], now: float) -> bool:
-        """Keep rows; whether there was any: after a start nobody has reported yet."""
+        """Keep rows; whether there is any: after a start nobody has reported yet."""
         models, incidents = self._shelf.promoted(), self._incidents()
         any_kept = False
         for kind in FEATURE_SETS:
             model = models.get(kind)
             version = "" if model is None else model.version
             rows = sample(kind, scene, risks, incidents, version, now)
-            self._samples.put(rows)
+            if self._samples.takes:
+                self._samples.put(rows)
             any_kept = any_kept or bool(rows)
         return any_kept
 

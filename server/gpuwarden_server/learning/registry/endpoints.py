@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path
 
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.incidents.schemas import ReasonBody
+from gpuwarden_server.learning.drift.book import DriftBook
 from gpuwarden_server.learning.registry.desk import ModelDesk
 from gpuwarden_server.learning.registry.domain import NAME
 from gpuwarden_server.learning.registry.schemas import (
@@ -28,13 +29,19 @@ _KINDS: tuple[Kind, ...] = ("gpu", "node", "nic")
 _Version = Annotated[str, Path(pattern=NAME)]
 
 
-def models_router(desk: ModelDesk) -> APIRouter:
+def models_router(desk: ModelDesk, drift: DriftBook) -> APIRouter:
     """Routes of models."""
     router = APIRouter(prefix="/v1/models", tags=["models"])
 
     def view(kind: Kind) -> ModelRolesView:
         entity = EntityKind(kind)
-        return model_view(kind, desk.choice(entity), desk.standing(entity), desk.listed(entity))
+        return model_view(
+            kind,
+            desk.choice(entity),
+            desk.standing(entity),
+            desk.listed(entity),
+            drift.reports().get(entity),
+        )
 
     @router.get("", summary="What judges each kind, what challenges it, and what else there is")
     def list_models() -> ModelsView:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuwarden_server.learning.drift.domain import DriftReport
 from gpuwarden_server.learning.registry.domain import NAME, Choice, Chosen
 from gpuwarden_server.learning.registry.library import Listed
 from gpuwarden_server.learning.registry.shelf import Standing
@@ -37,6 +38,27 @@ class VersionView(BaseModel):
     author: str
 
 
+class DriftedView(BaseModel):
+    """A feature that is elsewhere than in training."""
+
+    feature: str = Field(examples=["gpu_temperature_celsius"])
+    shift: float = Field(description="share of the fleet by which it is", examples=[0.42])
+    limit: float = Field(description="from which that counts", examples=[0.27])
+
+
+class DriftView(BaseModel):
+    """How the fleet stands beside what the model in use learnt from."""
+
+    checked_at: float
+    entities: int = Field(description="looked at lately", examples=[512])
+    drifted: list[DriftedView] = Field(description="the furthest first")
+    alarms_per_entity_day: float | None = Field(examples=[0.002])
+    alarms_expected: float | None = Field(
+        description="on the nodes that tested it; null where it does not say", examples=[0.0017]
+    )
+    warning: str = Field(description="what a person should know, '' for nothing", examples=[""])
+
+
 class ModelRolesView(BaseModel):
     """What is used for one kind of entity, and what else there is."""
 
@@ -57,6 +79,7 @@ class ModelRolesView(BaseModel):
     promoted: ChosenView | None
     former: list[ChosenView] = Field(description="what a rollback walks back, newest first")
     challenger: ChosenView | None = Field(description="scored in shadow: never acts")
+    drift: DriftView | None = Field(description="null before anything was looked at")
     versions: list[VersionView]
 
 
@@ -112,7 +135,11 @@ class VersionFilesView(BaseModel):
 
 
 def model_view(
-    kind: Kind, choice: Choice, standing: Standing, versions: list[Listed]
+    kind: Kind,
+    choice: Choice,
+    standing: Standing,
+    versions: list[Listed],
+    drift: DriftReport | None,
 ) -> ModelRolesView:
     """The JSON form of what is used for a kind."""
     used = None if standing.promoted is None else standing.promoted.model
@@ -126,7 +153,22 @@ def model_view(
         promoted=_chosen(choice.promoted),
         former=[view for one in reversed(choice.former) if (view := _chosen(one)) is not None],
         challenger=_chosen(choice.challenger),
+        drift=None if drift is None or used is None else _drift(drift),
         versions=[_version(one) for one in versions],
+    )
+
+
+def _drift(report: DriftReport) -> DriftView:
+    return DriftView(
+        checked_at=report.checked_at,
+        entities=report.entities,
+        drifted=[
+            DriftedView(feature=one.feature, shift=one.shift, limit=one.limit)
+            for one in report.drifted
+        ],
+        alarms_per_entity_day=report.alarms_a_day,
+        alarms_expected=report.alarms_expected,
+        warning=report.warning,
     )
 
 
