@@ -65,9 +65,10 @@ def _recorded(metrics: Iterable[Metric]) -> Iterator[RecordedName]:
         node.setdefault(metric_name, recorded)
     dcgm = {name: field.rule_of(name) for field in FIELDS for name in field.names}
     for metric in metrics:
-        if metric.dcgm_name:
-            yield RecordedName(metric.name, metric.dcgm_name, dcgm[metric.dcgm_name].factor)
-        else:
+        field = dcgm.get(metric.dcgm_name)
+        if field is not None:
+            yield RecordedName(metric.name, metric.dcgm_name, field.factor)
+        else:  # what dcgm-exporter names and nobody reads of it yet included
             yield node.get(metric.name) or RecordedName(metric.name, OWN + metric.name)
 
 
