@@ -373,9 +373,8 @@ class NvmlProbeProcess:
 
     def _condition_of(self, child: _Child, *, stopped: bool | None = None) -> ProbeCondition:
         now = monotonic()
-        if stopped is None:  # one that nobody waits for may be what it likes
-            waiting = child.asked != 0 or child.ready is None
-            stopped = waiting and process_state(child.process.pid) in _STOPPED
+        if stopped is None:
+            stopped = process_state(child.process.pid) in _STOPPED
         look = self._look(child, now, stopped)
         flight = look.flight
         age_s = max(0.0, now - flight.since) if flight.call else 0.0
