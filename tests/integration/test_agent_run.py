@@ -326,12 +326,12 @@ def test_sigterm_ends_it_within_seconds_even_when_the_server_hangs(
     tmp_path: Path, log: Path
 ) -> None:
     with FakeIngestServer() as server:
-        server.script.extend([Scripted(status=500, delay_s=8)] * 5)
+        server.script.extend([Scripted(status=500, delay_s=60)] * 5)
         process = subprocess.Popen(_command_line(tmp_path, server.url), stderr=subprocess.PIPE)
-        wait_for(lambda: server.received, 20)
+        wait_for(lambda: server.received)
         began = time.monotonic()
         process.terminate()
-        _, log_lines = process.communicate(timeout=15)
+        _, log_lines = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 30
         assert b"agent_ends" in log_lines

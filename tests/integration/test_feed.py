@@ -104,8 +104,8 @@ def test_open_streams_do_not_hold_the_shutdown(tmp_path: Path) -> None:
             assert server.app is not None
             began = time.monotonic()
             server.app.state.base.stopping.set()
-            assert feed.ended.wait(3.0)
-        assert time.monotonic() - began < 3.0
+            assert feed.ended.wait(10.0)
+        assert time.monotonic() - began < 10.0
 
 
 @pytest.mark.serial

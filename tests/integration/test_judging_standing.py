@@ -78,9 +78,9 @@ def test_it_is_found_by_the_index_among_a_hundred_thousand_events(connection: Co
     reads = [line for line in plan_of(connection).splitlines() if " events" in line]
     assert len(reads) == 2
     assert all("ix_events_standing" in line for line in reads), reads
-    began = time.monotonic()
+    began = time.process_time()
     assert len(found(connection)) == 40
-    assert time.monotonic() - began < 0.1, "a scan takes longer"
+    assert time.process_time() - began < 0.1, "a scan takes longer"
 
 
 def plan_of(connection: Connection) -> str:

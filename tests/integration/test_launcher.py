@@ -184,7 +184,7 @@ def test_command_is_ended_when_its_place_becomes_excluded(api: FakeApi, launcher
     api.exclude(GPU)
     code, err = end_of(process)
     assert code == ExitCode.ENDED
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 15.0
     assert "XID 79" in err
     assert "dec-abc" in err
 
