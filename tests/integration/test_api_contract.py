@@ -101,6 +101,7 @@ def fuzz(folder: Path, *options: str) -> str:
     return report
 
 
+@pytest.mark.timeout(400)
 def test_no_route_fails_or_answers_otherwise_than_it_says(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
