@@ -91,12 +91,12 @@ class FeedReader:
         """Entities that were ever added, in order."""
         return [name for one in self.changes() for name in _entities(one.body["added"])]
 
-    def wait_added(self, entity: str, timeout_s: float = 10.0) -> Told:
+    def wait_added(self, entity: str, timeout_s: float = 30.0) -> Told:
         """The change that added an entity."""
         wait_until(lambda: entity in self.added(), f"{entity} on the feed", timeout_s)
         return next(one for one in self.changes() if entity in _entities(one.body["added"]))
 
-    def wait_removed(self, entity: str, timeout_s: float = 10.0) -> Told:
+    def wait_removed(self, entity: str, timeout_s: float = 30.0) -> Told:
         """The change that removed an entity."""
 
         def find() -> list[Told]:

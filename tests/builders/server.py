@@ -107,7 +107,7 @@ def running_server(settings: Settings, clock: Clock | None = None) -> Iterator[R
     thread.start()
     key = settings.admin_key.get_secret_value() if settings.admin_key else None
     try:
-        wait_until(lambda: server.started or not thread.is_alive(), "the server started")
+        wait_until(lambda: server.started or not thread.is_alive(), "the server started", START_S)
         assert server.started
         with make_client(url_of(listener), key) as admin:
             yield Running(url_of(listener), admin, app)
@@ -139,7 +139,11 @@ class ServerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        wait_until(lambda: self._answers(before), "the server process answers", START_S)
+        try:
+            wait_until(lambda: self._answers(before), "the server process answers", START_S)
+        except BaseException:
+            self.close()
+            raise
         key = self._settings.admin_key
         return Running(self.url, make_client(self.url, key.get_secret_value() if key else None))
 
@@ -325,7 +329,7 @@ def gpu_table(
     return pack_table(schema, observed_at if observed_at is not None else time.time(), rows), schema
 
 
-def wait_until(holds: Any, what: str, timeout_s: float = 10.0) -> None:
+def wait_until(holds: Any, what: str, timeout_s: float = 30.0) -> None:
     """Wait until `holds()` is true; fails naming `what`."""
     deadline = time.monotonic() + timeout_s
     while not holds():

@@ -378,9 +378,13 @@ def test_a_silent_node_is_unknown_and_excluded_nowhere(tmp_path: Path) -> None:
     with running_server(quick_settings(tmp_path, silent_after_s=0.5)) as server:
         # Three intervals of a node's own cadence are the least patience with it.
         node = Feeder(server, server.mint("agent", "quiet"), "quiet", interval_s=0.1)
-        node.introduce([make_gpu(0, "quiet")])
         path = "/v1/nodes/quiet"
-        assert get(server, path)["usable"] == "yes"
+
+        def is_usable() -> bool:
+            node.introduce([make_gpu(0, "quiet")])  # it goes on speaking until that was seen
+            return bool(get(server, path)["usable"] == "yes")
+
+        wait_until(is_usable, "usable")
         wait_until(lambda: get(server, path)["silent"], "silent")
         wait_sweeps(server)
         shown = get(server, path)

@@ -20,6 +20,7 @@ from gpuwarden_runtime.exits import ExitCode
 from gpuwarden_runtime.records import Exclusion
 from gpuwarden_wire.acknowledgement import Usable
 from tests.fakes.api_server import FakeApi, serve
+from tests.fakes.waiting import wait_for
 
 GPU = Exclusion(
     entity_kind="gpu",
@@ -64,7 +65,7 @@ class Launcher:
 
     def run(self, *words: str) -> tuple[int, str, str]:
         with self.start(*words) as process:
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=100)
         return process.returncode, out, err
 
     def save_cache(self, api: FakeApi, at: float) -> None:
@@ -100,7 +101,7 @@ def shell(text: str) -> tuple[str, ...]:
 
 def end_of(process: subprocess.Popen[str]) -> tuple[int, str]:
     with process:
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=100)
     return process.returncode, err
 
 
@@ -228,11 +229,16 @@ def test_signals_reach_the_command(launcher: Launcher) -> None:
 
 
 def test_server_that_goes_away_does_not_end_the_command(api: FakeApi, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
     with serve(api) as url:
-        process = Launcher(tmp_path, url).start(*shell("sleep 1.5; exit 4"))
+        script = f"until [ -e {seen} ]; do sleep 0.05; done; exit 4"
+        process = Launcher(tmp_path, url).start(*shell(script))
         _wait_for_stream(api)
-    code, err = end_of(process)
-    assert (code, "exclusion feed lost" in err) == (4, True)
+    assert process.stderr is not None
+    while "exclusion feed lost" not in (line := process.stderr.readline()):
+        assert line, "it ended without a word"
+    seen.touch()
+    assert end_of(process)[0] == 4
 
 
 def test_nobody_answers(alone: Launcher) -> None:
@@ -329,10 +335,7 @@ def test_usable_is_unknown_for_a_node_never_seen(api: FakeApi, launcher: Launche
 
 
 def _wait_for_stream(api: FakeApi) -> None:
-    deadline = time.monotonic() + 10.0
-    while not api.streams:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: api.streams, what="the launcher's stream")
 
 
 def _runs(pid: int) -> bool:
