@@ -28,8 +28,8 @@ FALLEN_OFF = 79
 COMMAND = "from schemathesis.cli import schemathesis; schemathesis()"
 HOOKS = "tests.fakes.openapi_hooks"
 # Right answers that JSON Schema cannot foresee: a range that ends before it begins is refused,
-# `If-None-Match: *` is met by whatever is there, no node is named twice, and a regular expression is
-# none, or could not be matched in bounded time.
+# `If-None-Match: *` is met by whatever is there, no node is named twice, and not all text is a
+# regular expression that is matched in bounded time.
 # U+0000 is refused in any text.
 # Links are many and lead far: more steps there than values elsewhere.
 CONFIG = """
