@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuwarden_models.datasets import Case, dataset_of
@@ -144,12 +144,26 @@ def score_left_out(bench: Bench, by: Callable[[Case], str]) -> dict[str, LeftOut
         by: What is left out of a case: its mechanism, or its class.
     """
     lesson = bench.lesson()
+    full = fusion_scorers(lesson, bench.trees)
     words = sorted({by(case) for one in lesson.datasets.values() for case in one.cases} - {""})
-    return {word: _left_out(bench, lesson, by, word) for word in words}
+    return {word: _left_out(bench, _without(bench, lesson, full, by, word)) for word in words}
 
 
-def _left_out(bench: Bench, lesson: Lesson, by: Callable[[Case], str], word: str) -> LeftOut:
-    scorers = fusion_scorers(without_cases(lesson, lambda case: by(case) == word), bench.trees)
+def _without(
+    bench: Bench, lesson: Lesson, full: Scorers, by: Callable[[Case], str], word: str
+) -> Scorers:
+    """Only the models of kinds that have such cases are trained anew."""
+    concerned = {
+        kind: one
+        for kind, one in lesson.datasets.items()
+        if any(by(case) == word for case in one.cases)
+    }
+    less = without_cases(replace(lesson, datasets=concerned), lambda case: by(case) == word)
+    kept = {kind: scorer for kind, scorer in full.items() if kind not in concerned}
+    return {**kept, **fusion_scorers(less, bench.trees)}
+
+
+def _left_out(bench: Bench, scorers: Scorers) -> LeftOut:
     tuned = [trace_rows(kept_features(bench.state, one), scorers) for one in bench.names(Use.TUNE)]
     traces = {
         name: trace_rows(kept_features(bench.state, name), scorers)
