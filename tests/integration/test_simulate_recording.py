@@ -15,7 +15,7 @@ import pytest
 from gpuwarden_models.recording import Recording, RecordingError
 from gpuwarden_models.simulate import simulate
 from gpuwarden_models.simulator.simulation import Setting, Simulation
-from gpuwarden_models.simulator.story import FaultName, ScriptedFault
+from gpuwarden_models.simulator.story import FaultName, Repair, ScriptedFault
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.simulated import record
@@ -238,3 +238,31 @@ def test_a_recording_is_never_written_over(folder: Path) -> None:
         simulate(folder, 1, 1, 0.1, 1, 30.0)
     with pytest.raises(ValueError, match="hours is 0"):
         simulate(folder / "new", 1, 1, 0.0, 1, 30.0)
+
+
+def test_lines_of_a_slot_speak_of_the_part_that_was_in_it_then(tmp_path: Path) -> None:
+    first = Simulation(SETTING).topology.gpus[2]
+    faults = [
+        ScriptedFault(
+            FaultName.GPU_OFF_BUS, first.gpu_uuid, 60.0, duration_s=60.0, repair=Repair.REPLACE
+        ),
+        # Named by the slot's first part, which is gone by then.
+        ScriptedFault(FaultName.PMU_HALT, first.gpu_uuid, 4200.0),
+    ]
+    simulation = record(tmp_path / "recording", SETTING, 285, faults)
+    new = simulation.parts[-1].gpu
+    recording = Recording(tmp_path / "recording", ALL_KINDS)
+    assert {row.gpu_uuid for row in recording.fleet} >= {first.gpu_uuid, new.gpu_uuid}
+    assert recording.gpus_expected == dict.fromkeys(recording.nodes, 2)
+    events = [one.event for frame in recording.frames() for one in frame.events]
+    said = {event.xid: event.entity for event in events if event.xid}
+    assert (said[79], said[62]) == (first.gpu_uuid, new.gpu_uuid)
+    labels = {row.mechanism: row.entity for row in recording.labels if row.action_needed}
+    assert labels == {"gpu_off_bus": first.gpu_uuid, "pmu_halt": new.gpu_uuid}
+
+
+def test_a_part_that_came_at_no_time_is_named(folder: Path) -> None:
+    text = (folder / "fleet.csv").read_text()
+    (folder / "fleet.csv").write_text(text.replace("power-01,\n", "power-01,noon\n", 1))
+    with pytest.raises(RecordingError, match=r"fleet\.csv, line 2: since: .*noon"):
+        Recording(folder)

@@ -13,9 +13,11 @@ from gpuwarden_kernel_log import parse_line
 from gpuwarden_models.frames import Frame, FrameTable
 from gpuwarden_models.simulator.fault_names import FAULT_KINDS, FaultName
 from gpuwarden_models.simulator.parameters import JobParameters, Parameters
+from gpuwarden_models.simulator.player_spool import NodeSpool
 from gpuwarden_models.simulator.schedule import one_each
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import Repair, ScriptedFault, Shape
+from gpuwarden_wire.batches import Stream
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
 
@@ -171,3 +173,17 @@ def test_a_node_that_is_taken_out_gets_no_job_until_the_repair() -> None:
     frames = list(Simulation(setting, [fault]).frames(150))
     load = [table(f, EntityKind.GPU).column("gpu_utilization_ratio")[:4].max() for f in frames]
     assert min(load[2:30]) > 0.5 and max(load[32:80]) < 0.1 and max(load[81:]) > 0.5
+
+
+def test_late_readings_wait_in_the_spool_and_events_do_not() -> None:
+    spool = NodeSpool("gpu-0001", "boot", 30.0)
+    spool.late = True
+    spool.seal(Stream.TELEMETRY, 1.0)
+    assert spool.next_batch(0.0) is None and spool.held_back() == spool.waiting() == 1
+    spool.seal(Stream.EVENTS, 2.0)
+    waiting = spool.next_batch(0.0)
+    assert waiting is not None and waiting.stream is Stream.EVENTS
+    spool.reject(waiting)
+    spool.late = False
+    waiting = spool.next_batch(0.0)
+    assert waiting is not None and waiting.stream is Stream.TELEMETRY and not spool.held_back()
