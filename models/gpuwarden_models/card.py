@@ -25,6 +25,43 @@ def write_card(version: str, features: FeatureSet, facts: Mapping[str, Any]) -> 
     return "\n\n".join(parts) + "\n"
 
 
+def write_refit_card(version: str, features: FeatureSet, facts: Mapping[str, Any]) -> str:
+    """The card of a model that a fleet's own incidents refitted."""
+    name, source = _NAMES[features.kind.value], facts["trained_on"]
+    costs = facts["costs"]
+    said = (
+        "as it was"
+        if costs is None
+        else f"that of the costs set: {costs['gpu_hour_false_exclusion']:g} for a GPU-hour falsely"
+        f" excluded, {costs['gpu_hour_missed_fault']:g} for one of a missed fault"
+    )
+    trees = "grown anew from the fleet's rows" if facts["trees_grown_anew"] else "those of"
+    made = (
+        f"## Made from\n\nThis fleet's own incidents, after {facts['refitted_from']}:"
+        f" {source['labelled_incidents']} labelled ones, {source['faults']} of them faults"
+        f" ({_counted(source['by_class']) or 'none with rows'}), {source['rows']} kept rows of"
+        f" {source['entities']} entities; split seed {facts['seed']}. The trees are {trees}"
+        f"{'' if facts['trees_grown_anew'] else ' ' + facts['refitted_from']}; the sigmoid is of"
+        f" these rows; the operating point was {facts['operating_point_before']:g} and is"
+        f" {facts['operating_point']:g}, {said}."
+    )
+    table = "\n".join(f"| {what} | {value} |" for what, value in _rows(facts["held_out_nodes"]))
+    limits = (
+        "## Limits\n\nA server keeps rows of suspects and of incidents, and few of those that are"
+        " healthy: the probability is that of the kept rows. Incidents that nobody could judge, or"
+        " that an exclusion hid, taught nothing."
+    )
+    parts = (
+        f"# {name[0].upper()}{name[1:]} risk model {version}",
+        _purpose(name, facts),
+        made,
+        f"## On held-out nodes\n\n| figure | all |\n|---|---|\n{table}",
+        _columns(features),
+        limits,
+    )
+    return "\n\n".join(parts) + "\n"
+
+
 def _purpose(name: str, facts: Mapping[str, Any]) -> str:
     hours = facts["horizon_s"] / 3600.0
     return (

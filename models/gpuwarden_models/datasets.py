@@ -29,6 +29,9 @@ from gpuwarden_wire.metrics import EntityKind
 SAMPLE_EVERY_S = 600.0
 """Time between two rows of an entity."""
 
+SIMULATED = "simulated"
+"""Origin of recordings whose labels say of every fault from when it shows."""
+
 _READ_AT_ONCE = 1 << 20
 
 
@@ -64,6 +67,9 @@ class Dataset:
         usable: False for rows that teach nothing: a precursor further off than the horizon, and an
             entity that no longer answers. Of that one most features are missing, and the model
             would learn that a missing reading is a fault, which it is not where a GPU lacks it.
+        traceless: Rows before a made-up fault shows anything: they are positive, and are measured
+            and calibrated on, but teach the trees nothing save chance. Of real faults nobody knows
+            when they began to show, so none of their rows is left out.
         entity: Index into `refs`, rising, shape (N,).
         at: Epoch seconds, rising within an entity, shape (N,).
         share: How far into its recording each row lies, 0..1, shape (N,).
@@ -77,6 +83,7 @@ class Dataset:
     matrix: NDArray[np.float32]
     needed: NDArray[np.bool_]
     usable: NDArray[np.bool_]
+    traceless: NDArray[np.bool_]
     entity: NDArray[np.int64]
     at: NDArray[np.float64]
     share: NDArray[np.float64]
@@ -171,11 +178,15 @@ def dataset_of(caches: Sequence[FeatureCache], kind: EntityKind, horizon_s: floa
     entity = np.concatenate([p.entity + n for p, n in zip(parts, firsts, strict=False)])
     at = np.concatenate([part.at for part in parts])
     needed, usable = _truth(entity, at, cases, horizon_s)
+    made_up = np.repeat(
+        [cache.facts.origin == SIMULATED for cache in caches], [part.at.size for part in parts]
+    )
     return Dataset(
         kind=kind,
         matrix=np.concatenate([part.matrix for part in parts]),
         needed=needed,
         usable=usable & ~np.concatenate([part.silent for part in parts]),
+        traceless=made_up & needed & ~_shows(entity, at, cases),
         entity=entity,
         at=at,
         share=np.concatenate([_shares(c, p) for c, p in zip(caches, parts, strict=True)]),
@@ -230,3 +241,15 @@ def _truth(
         early = (times >= case.precursor_start) & (times < case.start - horizon_s)
         usable[first:last] &= ~early
     return needed, usable | needed
+
+
+def _shows(
+    entity: NDArray[np.int64], at: NDArray[np.float64], cases: Sequence[Case]
+) -> NDArray[np.bool_]:
+    """Rows in which some fault is there to be seen."""
+    found = np.zeros(entity.size, dtype=np.bool_)
+    for case in cases:
+        first, last = np.searchsorted(entity, (case.entity, case.entity + 1)).tolist()
+        times = at[first:last]
+        found[first:last] |= (times >= case.precursor_start) & (times < case.end)
+    return found

@@ -81,7 +81,8 @@ def fit_plain(
     dataset: Dataset, features: FeatureSet, split: Split, trees: int = TREES
 ) -> PlainModel:
     """The fitted model as arrays, from the rows of a split that teach."""
-    rows = split.train & dataset.usable, split.calibrate & dataset.usable
+    teaching = split.train & dataset.usable & ~dataset.traceless
+    rows = teaching, split.calibrate & dataset.usable
     return plain_model(fit(dataset.matrix, dataset.needed, features, *rows, trees))
 
 

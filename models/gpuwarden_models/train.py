@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarden_models.card import write_card
-from gpuwarden_models.datasets import SAMPLE_EVERY_S, Dataset, dataset_of, extract
+from gpuwarden_models.datasets import SAMPLE_EVERY_S, SIMULATED, Dataset, dataset_of, extract
 from gpuwarden_models.export import PlainModel, artifact_files, version_of
 from gpuwarden_models.feature_cache import FeatureCache
 from gpuwarden_models.fitting import TIME_CUT, TREES, Split, deal_nodes, fit_plain, scores
@@ -164,7 +164,7 @@ def train_kind(
         card=write_card(version, features, facts),
     )
     folder = out / kind.value / version
-    _write(folder, files)
+    write_version(folder, files)
     return TrainReport(
         kind=kind,
         version=version,
@@ -172,7 +172,7 @@ def train_kind(
         held_out=found.held_out,
         rows=int((split.train & dataset.usable).sum()),
         positive_rows=int((split.train & dataset.needed & dataset.usable).sum()),
-        simulated=all(cache.facts.origin == "simulated" for cache in caches),
+        simulated=all(cache.facts.origin == SIMULATED for cache in caches),
         seconds=time.monotonic() - began,
     )
 
@@ -270,7 +270,7 @@ def _facts(
 ) -> dict[str, Any]:
     return {
         "kind": dataset.kind.value,
-        "simulated": all(cache.facts.origin == "simulated" for cache in caches),
+        "simulated": all(cache.facts.origin == SIMULATED for cache in caches),
         "feature_schema": FEATURE_SETS[dataset.kind].schema_hash,
         "horizon_s": course.horizon_s,
         "operating_point": around.operating_point,
@@ -294,7 +294,8 @@ def _mechanisms(dataset: Dataset) -> dict[str, int]:
     return {name: names.count(name) for name in sorted(set(names))}
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+def write_version(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of one version."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)

@@ -1,0 +1,160 @@
+"""What a fleet's own incidents teach the promoted model."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuwarden_models.from_store import FEWEST_INCIDENTS, retrain
+from gpuwarden_models.store_rows import StoreError, read_fetched
+from gpuwarden_models.train import TrainingError
+from gpuwarden_verdict.fusion import decode_model
+from gpuwarden_verdict.fusion.predict import log_odds
+from tests.builders.simulated import SHIPPED, shipped_model
+
+START, HOUR_S = 1_800_000_000.0, 3600.0
+PROMOTED = SHIPPED / (SHIPPED / "PROMOTED").read_text().strip()
+
+
+def typical() -> tuple[np.ndarray, np.ndarray]:
+    """Rows of low and of high risk, of the shipped model."""
+    rng = np.random.default_rng(4)
+    rows = rng.gamma(0.3, 12.0, (4000, len(shipped_model().features))).astype(np.float32)
+    rows[:2000] *= 0.01
+    odds = log_odds(shipped_model(), rows)
+    return rows[odds < np.quantile(odds, 0.3)], rows[odds > np.quantile(odds, 0.9)]
+
+
+def written(
+    folder: Path, incidents: int, *, unknown: int = 0, costs: tuple[float, float] | None = (1.0, 9)
+) -> Path:
+    """A fetched folder: every other incident was a fault, and each has its GPU and node."""
+    low, high = typical()
+    rows: list[dict[str, Any]] = []
+    labels: list[dict[str, Any]] = []
+    for number in range(incidents + unknown):
+        gpu, faulty = f"GPU-{number}", number % 2 == 0
+        values = (high if faulty else low)[number : number + 3]
+        begin = START + number * 48 * HOUR_S
+        needed = faulty if number < incidents else None
+        times = [begin + hours * HOUR_S for hours in (0, 1, 2)]
+        rows += [row(gpu, at, one) for at, one in zip(times, values, strict=True)]
+        labels.append(label(gpu, begin, begin + 12 * HOUR_S, needed))
+    rows += [row(f"GPU-h{n}", START + n * HOUR_S, low[n]) for n in range(40)]
+    folder.mkdir()
+    lines("labels.jsonl", labels, folder)
+    lines("feature-rows.jsonl", rows, folder)
+    if costs is not None:
+        wrong, missed = costs
+        said = {"gpu_hour_false_exclusion": wrong, "gpu_hour_missed_fault": missed}
+        (folder / "costs.json").write_text(json.dumps(said))
+    return folder
+
+
+def row(gpu: str, at: float, values: np.ndarray) -> dict[str, Any]:
+    return {
+        "row": 1,
+        "at": at,
+        "kind": "gpu",
+        "entity": gpu,
+        "node_id": f"node-{gpu}",
+        "why": "suspect",
+        "schema_hash": shipped_model().schema_hash,
+        "model_version": "",
+        "values": base64.b64encode(values.astype("<f4").tobytes()).decode(),
+    }
+
+
+def label(gpu: str, opened_at: float, resolved_at: float, needed: bool | None) -> dict[str, Any]:
+    return {
+        "incident_id": gpu,
+        "entity_kind": "gpu",
+        "entity": gpu,
+        "node_id": f"node-{gpu}",
+        "fault_class": "memory",
+        "opened_at": opened_at,
+        "resolved_at": resolved_at,
+        "label": "hardware" if needed else "unknown",
+        "source": "operator",
+        "needed": needed,
+    }
+
+
+def lines(name: str, items: Sequence[dict[str, Any]], folder: Path) -> None:
+    (folder / name).write_text("".join(f"{json.dumps(item)}\n" for item in items))
+
+
+def test_twenty_labels_move_calibration_and_operating_point_and_no_tree(tmp_path: Path) -> None:
+    report = retrain(written(tmp_path / "told", FEWEST_INCIDENTS), PROMOTED, tmp_path / "out", 1)
+    files = {path.name: path.read_bytes() for path in report.folder.iterdir()}
+    made, before = decode_model(files), shipped_model()
+    assert made.version == report.version != before.version
+    assert made.operating_point == pytest.approx(0.1) != before.operating_point
+    assert np.array_equal(made.trees.value, before.trees.value)
+    assert (made.slope, made.offset) != (before.slope, before.offset) and made.slope > 0
+    facts = json.loads(files["metrics.json"])
+    assert facts["refitted_from"] == before.version
+    assert facts["costs"] == {"gpu_hour_false_exclusion": 1.0, "gpu_hour_missed_fault": 9.0}
+    card = files["card.md"].decode()
+    assert "20 labelled ones, 10 of them faults" in card and before.version in card
+    assert not report.simulated and 0 < report.positive_rows < report.rows
+
+
+def test_without_costs_the_operating_point_stays(tmp_path: Path) -> None:
+    told = written(tmp_path / "told", 24, costs=None)
+    report = retrain(told, PROMOTED, tmp_path / "out", 1)
+    files = {path.name: path.read_bytes() for path in report.folder.iterdir()}
+    assert decode_model(files).operating_point == shipped_model().operating_point
+
+
+def test_too_few_labels_are_refused_and_those_unsure_do_not_count(tmp_path: Path) -> None:
+    told = written(tmp_path / "told", FEWEST_INCIDENTS - 1, unknown=10)
+    with pytest.raises(TrainingError, match="19 incidents of kind gpu are labelled, at least 20"):
+        retrain(told, PROMOTED, tmp_path / "out", 1)
+    dataset = read_fetched(told, shipped_model()).dataset
+    unsure = {f"GPU-{number}" for number in range(19, 29)}
+    left_out = {dataset.refs[entity].key for entity in dataset.entity[~dataset.usable]}
+    assert left_out == unsure
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_another_schema_are_left_out(tmp_path: Path) -> None:
+    told = written(tmp_path / "told", FEWEST_INCIDENTS)
+    text = (told / "feature-rows.jsonl").read_text()
+    (told / "feature-rows.jsonl").write_text(
+        text.replace(shipped_model().schema_hash, "0123456789abcdef")
+    )
+    with pytest.raises(TrainingError, match="of 0 kept rows 0 belong to faults"):
+        retrain(told, PROMOTED, tmp_path / "out", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("labels.jsonl", '{"entity_kind": 3}\n', r"labels\.jsonl: .*fetch it again"),
+        ("feature-rows.jsonl", "{", r"feature-rows\.jsonl: .*fetch it again"),
+        ("costs.json", "[]", r"costs\.json: .*fetch it again"),
+    ],
+)
+def test_broken_files_are_named(tmp_path: Path, name: str, content: str, told: str) -> None:
+    folder = written(tmp_path / "told", FEWEST_INCIDENTS)
+    (folder / name).write_text(content)
+    with pytest.raises(StoreError, match=told):
+        retrain(folder, PROMOTED, tmp_path / "out", 1)
+
+
+def test_rows_that_do_not_fit_or_are_not_there_are_named(tmp_path: Path) -> None:
+    folder = written(tmp_path / "told", FEWEST_INCIDENTS)
+    short = row("GPU-0", START, np.zeros(2, np.float32))
+    lines("feature-rows.jsonl", [short], folder)
+    with pytest.raises(StoreError, match="has 2 features"):
+        retrain(folder, PROMOTED, tmp_path / "out", 1)
+    (folder / "feature-rows.jsonl").unlink()
+    with pytest.raises(StoreError, match=r"feature-rows\.jsonl: no such file"):
+        retrain(folder, PROMOTED, tmp_path / "out", 1)
