@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gpuwarden_cli.commands.retraining import retrain
 from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_cli.extras import load
 from gpuwarden_cli.output import print_json
@@ -15,6 +16,14 @@ from gpuwarden_wire.metrics import EntityKind
 _MODELS = Path("gpuwarden-models")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+FromStore = Annotated[
+    bool,
+    typer.Option(
+        "--from-store",
+        help="Learn from the server instead: what judges there, what it saw, and what people "
+        "said of its incidents.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -23,9 +32,10 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
+    context: typer.Context,
     recordings: Annotated[
-        list[Path], typer.Argument(help="Folders of recordings with their labels.")
-    ],
+        list[Path] | None, typer.Argument(help="Folders of recordings with their labels.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the models, a folder a kind.")] = _MODELS,
     seed: Annotated[int, typer.Option(help="Deals the nodes out to training and test.")] = 0,
     kind: Annotated[
@@ -38,9 +48,15 @@ def train(
     promote: Annotated[
         bool, typer.Option("--promote", help="Make them the versions that servers take from there.")
     ] = False,
+    from_store: FromStore = False,
     as_json: AsJson = False,
 ) -> None:
     """Train the learnt scores from recordings and measure them on nodes that they have not seen."""
+    if from_store == bool(recordings):
+        raise CommandError(ExitCode.USAGE, "give folders of recordings, or --from-store")
+    if from_store:
+        retrain(context, [one.value for one in _kinds(kind or ["gpu"])], out, seed)
+        return
     module = "gpuwarden_models.train"
     run, course = load(module, "train", "train"), load(module, "Course", "train")
     try:
