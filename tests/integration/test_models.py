@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,17 @@ def test_another_schema_a_forged_or_a_strange_file_is_refused_and_the_former_sta
     assert code_of(add(server, version_files("gpu-bad", kind="toaster"))) == (409, "model_refused")
     assert code_of(post(server, "promotion", "gpu-bad")) == (404, "not_found")
     assert gpu_model(server) == before
+
+
+def test_arrays_that_would_fill_the_memory_are_refused_unread(server: Running) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("roots.npy", bytes(100 << 20))
+    bomb = sealed({**version_files("gpu-bomb"), "model.npz": packed.getvalue()})
+    assert len(packed.getvalue()) < 1 << 20
+    answer = add(server, bomb)
+    assert code_of(answer) == (409, "model_refused")
+    assert "unpacked" in answer.json()["detail"]
 
 
 def test_two_models_of_one_name_are_not_confused(server: Running) -> None:

@@ -95,9 +95,9 @@ class Keeper:
         self._thread = Thread(target=self._run, name="learning", daemon=True)
 
     def start(self) -> None:
-        """Go on from what is stored, and start the thread."""
+        """Go on from what is stored, and start the thread; the gate knows its trials then."""
         self._shadow.load()
-        self._turn()
+        self._try()
         self._thread.start()
 
     def stop(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
@@ -27,6 +29,8 @@ from gpuwarden_wire.metrics import EntityKind
 
 MOST_ADDED = 20
 """Added versions of a kind that are kept beside those in use or that a rollback leads to."""
+LARGEST_UNPACKED = 64 << 20
+"""Bytes of a model's arrays; ours have about 1 MB."""
 _SEE = "See GET /v1/models, or `gpuwarden models list`."
 _STAYS = "What is in use stays in use. " + _SEE
 _Move = Callable[[Choice], Choice]
@@ -218,6 +222,7 @@ class ModelDesk:
 
 def _checked(files: Mapping[str, bytes]) -> tuple[Loaded, EntityKind]:
     """A model of any kind that a model may have, from its files."""
+    _refuse_bloated(files)
     try:
         model = decode_model(files)
     except ModelError as error:
@@ -227,6 +232,18 @@ def _checked(files: Mapping[str, bytes]) -> tuple[Loaded, EntityKind]:
             409, "model_refused", f"{model.version!r} is no name of a version", _STAYS
         )
     return Loaded(model, digest_of(files[MANIFEST])), model.kind
+
+
+def _refuse_bloated(files: Mapping[str, bytes]) -> None:
+    """Refuse arrays that are small as they travel and would fill the memory when they are read."""
+    for name, content in files.items():
+        if not zipfile.is_zipfile(io.BytesIO(content)):
+            continue  # what must be one and is none is refused when it is decoded
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+        if size > LARGEST_UNPACKED:
+            said = f"{name} holds {size} bytes unpacked, at most {LARGEST_UNPACKED} are taken"
+            raise ProblemError(409, "model_refused", said, _STAYS)
 
 
 def _refused(error: ModelError) -> ProblemError:
