@@ -52,6 +52,7 @@ def lesson() -> Lesson:
         matrix=matrix,
         needed=needed,
         usable=np.ones(entity.size, np.bool_),
+        traceless=np.zeros(entity.size, np.bool_),
         entity=entity,
         at=at,
         share=at / at.max(),
