@@ -96,7 +96,8 @@ def _hard_bar(name: str, traces: list[Trace]) -> Bar:
     met = found >= _HARD_RECALL * len(faults) and (late or 0.0) < _HARD_DELAY_S
     words = (
         f"{found} of {len(faults)} ({span(plain(wilson(found, len(faults))))}), median"
-        f" {duration(late)} in the judge; transport comes on top"
+        f" {duration(late)} in the judge (negative: excluded before the line came);"
+        " transport comes on top"
     )
     asked = "hard faults (with a line that acts alone): recall ≥ 0.99, median delay under 5 s"
     return Bar(asked, name, "simulated", _verdict(met, len(faults)), words)

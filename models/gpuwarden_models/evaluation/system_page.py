@@ -198,7 +198,8 @@ def _curve(results: Results) -> str:
     return (
         f"### Quality and delay against the sampling interval\n\n{sizes.curve_nodes} nodes,"
         f" {sizes.curve_hours:g} h, dense faults, the same at every interval, as agents send them."
-        " Delays are those of the judge: transport comes on top.\n\n"
+        " Delays are those of the judge: transport comes on top. A negative one was excluded before"
+        " its line came.\n\n"
         f"{table(columns, rows)}"
     )
 
