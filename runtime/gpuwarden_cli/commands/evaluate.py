@@ -19,7 +19,9 @@ State = Annotated[
     Path | None,
     typer.Option(help="Folder of what is done so far; else OUT/state. Call again to go on."),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="A small run in seconds; sizes are ignored.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="A small run in seconds; no sizes, no public data.")
+]
 Model = Annotated[Path | None, typer.Option(help="Folder of models; else those that ship.")]
 PublicData = Annotated[
     Path | None,
@@ -99,7 +101,7 @@ def evaluate(
         state=state or out / "state",
         out=out,
         seed=seed,
-        public=public_data,
+        public=None if quick else public_data,
         minutes=minutes,
         tree_seeds=tree_seeds,
         sizes=load(f"{_MODULE}.sets", "QUICK", "train") if quick else sizes,
