@@ -130,6 +130,8 @@ class FleetContext:
         boot_ids: Present boot by node id.
         jobs: Job by gpu_uuid, as "KIND:ID" ("slurm:4711"); a GPU without one has no job that is
             known.
+        jobs_began: When each of these jobs was first seen to run, epoch seconds; without those that
+            ran before this process started.
         places: Where nodes stand, by node id.
         silent_since: When each node that is not heard of was last, epoch seconds; of those that
             were heard of since the start.
@@ -151,6 +153,7 @@ class FleetContext:
     booted_at: Mapping[str, float] = field(default_factory=dict)
     boot_ids: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
+    jobs_began: Mapping[str, float] = field(default_factory=dict)
     places: Mapping[str, NodePlace] = field(default_factory=dict)
     silent_since: Mapping[str, float] = field(default_factory=dict)
     unheard: frozenset[str] = frozenset()

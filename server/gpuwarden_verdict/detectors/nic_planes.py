@@ -39,7 +39,8 @@ def is_up(scene: Scene) -> Bool:
     return up
 
 
-def _always(scene: Scene) -> Bool:
+def any_state(scene: Scene) -> Bool:
+    """All ports, up or down."""
     return np.ones(len(scene.view), np.bool_)
 
 
@@ -77,7 +78,8 @@ def _errors(
     )
 
 
-def _pauses(way: str) -> tuple[str, ...]:
+def pauses(way: str) -> tuple[str, ...]:
+    """Seconds of pauses "sent" or "received", by priority."""
     return tuple(f"nic_pause_{way}_priority{n}_seconds_total" for n in _PRIORITIES)
 
 
@@ -99,7 +101,7 @@ NIC_PLANES: tuple[StatisticDetector | GrowthDetector, ...] = (
             name=f"nic_pcie_{what}",
             what=f"a NIC whose PCIe link lost {what}",
             needs=(metric,),
-            measure=below_rail(metric, _always),
+            measure=below_rail(metric, any_state),
             limits=LimitRule("ratio", 0.1, 0.1, 0.9, persist_s=600.0, budget=None),
             plane=Plane.STRUCTURE,
             score=0.5,
@@ -175,8 +177,8 @@ NIC_PLANES: tuple[StatisticDetector | GrowthDetector, ...] = (
     _detector(
         name="nic_pause_received",
         what="a port that is told to pause for much of the time",
-        needs=_pauses("received"),
-        measure=largest_rate(*_pauses("received")),
+        needs=pauses("received"),
+        measure=largest_rate(*pauses("received")),
         limits=LimitRule("ratio", 0.3, 0.1, 0.95, persist_s=300.0),
         fault_class=FaultClass.FABRIC,
         score=0.2,
@@ -187,8 +189,8 @@ NIC_PLANES: tuple[StatisticDetector | GrowthDetector, ...] = (
     _detector(
         name="nic_pause_sent",
         what="a port that stops others for much of the time",
-        needs=_pauses("sent"),
-        measure=largest_rate(*_pauses("sent")),
+        needs=pauses("sent"),
+        measure=largest_rate(*pauses("sent")),
         limits=LimitRule("ratio", 0.2, 0.05, 0.95, persist_s=300.0),
         score=0.4,
         says="port {entity} tells the fabric to pause {value:.0%} of the time: it blocks others",

@@ -56,7 +56,7 @@ class NvlinkDownDetector:
     def detect(self, state: FleetReading, fleet: FleetContext, now: float) -> list[Signal]:
         """One signal a GPU with inactive links that should be active."""
         view = state.view(EntityKind.GPU)
-        usual = _usual(state, view, fleet)
+        usual = usual_links(state, view, fleet)
         with np.errstate(invalid="ignore"):
             down = (view.last(INACTIVE) > 0) & (view.last(ACTIVE) < usual)
         down &= twice(view, ACTIVE) & twice(view, INACTIVE)
@@ -74,7 +74,7 @@ class NvlinkDownDetector:
         view = state.view(EntityKind.GPU)
         active = view.last(ACTIVE)
         with np.errstate(invalid="ignore"):
-            enough = active >= _usual(state, view, fleet)
+            enough = active >= usual_links(state, view, fleet)
         return clear_recoveries(
             state,
             EntityKind.GPU,
@@ -102,7 +102,7 @@ class NvlinkDownDetector:
         )
 
 
-def _usual(state: FleetReading, view: KindView, fleet: FleetContext) -> F32:
+def usual_links(state: FleetReading, view: KindView, fleet: FleetContext) -> F32:
     """Links that should be active: the most this GPU had, or the median of its model."""
     readable: Bool = fresh(state, view, ACTIVE, fleet)
     seen = np.where(readable, view.last(ACTIVE), np.nan)

@@ -82,7 +82,7 @@ class PcieDowntrainedDetector:
             return []
         with np.errstate(invalid="ignore"):
             below &= view.steady_s(self.metric) >= HELD_S
-            below &= view.last(self.metric) < self._usual(view, fleet)
+            below &= view.last(self.metric) < self.usual(view, fleet)
         below &= fresh(state, view, self.metric, fleet) & fresh(state, view, self.most, fleet)
         below &= ~in_boot_grace(state, view, fleet, now)
         runs, most = view.last(self.metric), view.last(self.most)
@@ -114,7 +114,7 @@ class PcieDowntrainedDetector:
             below: Bool = (view.last(self.metric) < view.last(self.most)) & under_load(view)
         return below
 
-    def _usual(self, view: KindView, fleet: FleetContext) -> F64:
+    def usual(self, view: KindView, fleet: FleetContext) -> F64:
         """What most working GPUs of the model run at, the maximum where few are seen."""
         working = np.where(under_load(view), view.last(self.metric), np.nan)
         usual = group_median(working, model_codes(view, fleet), FEWEST_PEERS)

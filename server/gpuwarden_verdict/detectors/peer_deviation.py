@@ -111,7 +111,7 @@ def measure_peers(row: PeerRow, scene: Scene) -> Measured:
     own = scene.mean(row.metric)
     if row.bands and row.bands != ALL_BANDS:
         own = np.where(np.isin(scene.bands(), row.bands), own, np.float32(np.nan))
-    usual, spread, crowd = _usual(row, scene, own)
+    usual, spread, crowd = usual_among(row.groups, scene, own)
     over = (row.over or idle)(row, scene, usual)
     with np.errstate(invalid="ignore", divide="ignore"):
         usual = np.where(np.abs(usual) >= row.usual_from, usual, np.float32(np.nan))
@@ -164,9 +164,11 @@ def _alone(row: PeerRow, scene: Scene) -> Bool:
     return alone
 
 
-def _usual(row: PeerRow, scene: Scene, own: F32) -> tuple[F32, F32, Callable[[AnyArray], F32]]:
+def usual_among(
+    groups: tuple[Callable[[Scene], Grouping], ...], scene: Scene, own: F32
+) -> tuple[F32, F32, Callable[[AnyArray], F32]]:
     """Median, spread and share beyond of each entity's narrowest group that says anything."""
-    groupings = [group(scene) for group in row.groups]
+    groupings = [group(scene) for group in groups]
     usual = np.full(own.shape, np.nan, np.float32)
     spread = usual.copy()
     chosen = np.full(own.shape, NO_CODE)

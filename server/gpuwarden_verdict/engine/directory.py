@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -55,6 +56,8 @@ class Directory:
         self._jobs: dict[str, str] = {}
         self._jobs_shown: Mapping[str, str] | None = None
         self._job_spans: dict[str, _JobSpan] = {}
+        self._job_gpus: Counter[str] = Counter()
+        self._job_began: dict[str, float] = {}
 
     @property
     def ownership(self) -> int:
@@ -78,7 +81,8 @@ class Directory:
             self._nodes = {node.node_id: node for node in nodes}
             self._gpus, self._by_node = {}, {}
             self._jobs, self._jobs_shown = {}, None
-            self._job_spans = {}
+            self._job_spans, self._job_began = {}, {}
+            self._job_gpus = Counter()
             for gpu in gpus:
                 self._put(gpu)
             self._departed = {}
@@ -125,6 +129,11 @@ class Directory:
             if self._jobs_shown is None:
                 self._jobs_shown = dict(self._jobs)
             return self._jobs_shown
+
+    def jobs_began(self) -> Mapping[str, float]:
+        """When each job was first seen to run, epoch seconds, where that was since `fill`."""
+        with self._lock:
+            return dict(self._job_began)
 
     def job_at(self, gpu_uuid: str, at: float) -> str:
         """The job that ran on a GPU at `at` (epoch seconds), "" for none that is known.
@@ -225,13 +234,26 @@ class Directory:
         if job == self._jobs.get(record.gpu_uuid, ""):
             return
         self._jobs_shown = None
+        former = self._jobs.get(record.gpu_uuid, "")
+        self._count_job(former, job, at)
         if at is not None:
-            former = self._jobs.get(record.gpu_uuid, "")
             self._job_spans[record.gpu_uuid] = _JobSpan(former, at)
         if job:
             self._jobs[record.gpu_uuid] = job
         else:
             del self._jobs[record.gpu_uuid]
+
+    def _count_job(self, former: str, job: str, at: float | None) -> None:
+        """A GPU that ran `former` runs `job` now; "" is none."""
+        if former:
+            self._job_gpus[former] -= 1
+            if self._job_gpus[former] <= 0:
+                del self._job_gpus[former]
+                self._job_began.pop(former, None)
+        if job:
+            self._job_gpus[job] += 1
+            if self._job_gpus[job] == 1 and at is not None:
+                self._job_began[job] = at
 
 
 class Draft:

@@ -187,6 +187,7 @@ class FleetFacts:
             booted_at=dict(self._booted_at),
             boot_ids={node.node_id: node.boot_id for node in nodes},
             jobs=self._directory.jobs(),
+            jobs_began=self._directory.jobs_began(),
             job_ends=self._job_ends.shown(self._clock.now()),
             places=self._node_places(nodes),
             # A restart of ours makes nobody vanish: who was not heard of since is left out.

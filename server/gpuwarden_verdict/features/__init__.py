@@ -10,13 +10,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gpuwarden_verdict.detectors.scene import Scene
 from gpuwarden_verdict.features.contract import Feature, FeatureSet, FeatureTable
 from gpuwarden_verdict.features.gpu import GPU_COLUMNS, GPU_VERSION
 from gpuwarden_verdict.features.nic import NIC_COLUMNS, NIC_VERSION
 from gpuwarden_verdict.features.node import NODE_COLUMNS, NODE_VERSION
-from gpuwarden_verdict.features.scene import Column, FeatureScene
-from gpuwarden_verdict.windows.planes import I64
+from gpuwarden_verdict.features.scene import Column, FeatureScene, Look
+from gpuwarden_verdict.windows.planes import F32, I64
 from gpuwarden_wire.metrics import EntityKind
 
 __all__ = [
@@ -26,6 +25,7 @@ __all__ = [
     "FeatureSet",
     "FeatureTable",
     "cheap_table",
+    "column_of",
     "feature_table",
 ]
 
@@ -75,10 +75,24 @@ def cheap_table(kind: EntityKind, scene: FeatureScene, now: float) -> FeatureTab
     return _table(kind, scene, now, FEATURE_SETS[kind].cheap, None)
 
 
+def column_of(kind: EntityKind, name: str, scene: FeatureScene, now: float) -> F32:
+    """One column of a kind, all entities that are known, float32, shape (N,).
+
+    Args:
+        kind: One of FEATURE_SETS.
+        name: Of the feature.
+        scene: See `feature_table`.
+        now: Epoch seconds.
+    """
+    place = FEATURE_SETS[kind].names.index(name)
+    look = Look(kind, scene.state, scene.fleet, now, scene.ledger)
+    return np.asarray(_COLUMNS[kind][place].make(look), np.float32)
+
+
 def _table(
     kind: EntityKind, scene: FeatureScene, now: float, places: Sequence[int], rows: I64 | None
 ) -> FeatureTable:
-    look = Scene(kind, scene.state, scene.fleet, now)
+    look = Look(kind, scene.state, scene.fleet, now, scene.ledger)
     view = look.view
     seen = np.flatnonzero(~np.isnan(view.last_seen_at()))
     chosen = seen if rows is None else seen[rows]

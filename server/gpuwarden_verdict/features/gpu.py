@@ -2,207 +2,349 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuwarden_verdict.detectors.drift import CELSIUS_PER_WATT
-from gpuwarden_verdict.detectors.scene import Scene
+from gpuwarden_verdict.detectors.drift import CELSIUS_PER_WATT, DRIFT_DETECTORS
+from gpuwarden_verdict.detectors.load import under_load
+from gpuwarden_verdict.detectors.nvlink_down import ACTIVE, MIG, usual_links
+from gpuwarden_verdict.detectors.pcie_downtrained import (
+    PCIE_GENERATION,
+    PCIE_WIDTH,
+    PcieDowntrainedDetector,
+)
+from gpuwarden_verdict.detectors.peer_deviation import (
+    LIMITERS,
+    SOFTWARE_POWER_CAP,
+    job_phase,
+    model_phase,
+    usual_among,
+)
+from gpuwarden_verdict.detectors.scene import FEWEST_IN_FLEET, FEWEST_IN_JOB, Scene
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.event_groups import EventGroup
-from gpuwarden_verdict.features.contract import Feature
-from gpuwarden_verdict.features.scene import Column
-from gpuwarden_verdict.peers import PeerGroups, excess_over_peers
+from gpuwarden_verdict.features.making import (
+    column,
+    deviation,
+    events_1h,
+    events_24h,
+    grown_1h,
+    grown_24h,
+    latest,
+    mean,
+    of_its_node,
+    risen,
+    settled,
+    together,
+    total,
+)
+from gpuwarden_verdict.features.scene import Column, Look, Make
+from gpuwarden_verdict.features.standing import (
+    FAILED_JOBS,
+    calm_share,
+    job_age_hours,
+    jobs,
+    leaves,
+    ledger_columns,
+    racks,
+    record_columns,
+)
+from gpuwarden_verdict.features.trouble import (
+    APPLICATION,
+    BUS,
+    DRIVER,
+    OTHER,
+    gpu_troubled,
+    gpus_missing,
+    node_troubled,
+    silence,
+)
+from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.signals import Plane
-from gpuwarden_verdict.windows import KindView
+from gpuwarden_verdict.windows.planes import F32
 
-F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
+GPU_VERSION = 3
 
-GPU_VERSION = 2
+_FASTEST_PROBE_S = 0.01
+QUIET_S = 7 * 86_400.0
+"""Rows that were remapped long ago count for less, with this time constant."""
 
-BUSY_UTILIZATION, IDLE_UTILIZATION = 0.7, 0.15
-"""Limits of the load bands: GPUs are compared within idle, light and busy."""
+_TEMPERATURE, _WATTS = "gpu_temperature_celsius", "gpu_power_watts"
+_REMAPPED = ("gpu_rows_remapped_correctable_total", "gpu_rows_remapped_uncorrectable_total")
+_CORRECTED = "gpu_ecc_corrected_volatile_total"
+_SRAM = (
+    "gpu_sram_parity_uncorrected_aggregate_total",
+    "gpu_sram_secded_uncorrected_aggregate_total",
+)
+_PCIE_CORRECTED = (
+    "gpu_pcie_correctable_errors_total",
+    "gpu_pcie_receiver_errors_total",
+    "gpu_pcie_lcrc_errors_total",
+    "gpu_aer_correctable_total",
+)
+_PCIE_LOST = (
+    "gpu_pcie_nonfatal_errors_total",
+    "gpu_pcie_fatal_errors_total",
+    "gpu_aer_nonfatal_total",
+    "gpu_aer_fatal_total",
+)
+_NVLINK = (
+    "gpu_nvlink_errors_total",
+    "gpu_nvlink_integrity_errors_total",
+    "gpu_nvlink_receive_errors_total",
+    "gpu_nvlink_crc_errors_total",
+    "gpu_nvlink_symbol_errors_total",
+)
+_NVLINK_RECOVERIES = ("gpu_nvlink_recoveries_total", "gpu_nvlink_recovery_events_total")
 
-SILENCE_GRACE_S = 60.0
-"""A GPU may lag behind its node's other GPUs by this much before it counts as silent."""
-
-_LONGEST_SILENCE_S = 3600.0
-
-# What every GPU gives as long as it answers at all.
-_ALWAYS_READ = "gpu_temperature_celsius"
+_BY_PHASE = (job_phase, model_phase)
 
 
-_BUS = (EventGroup.XID_BUS, EventGroup.GPU_LOST, EventGroup.AER_UNCORRECTABLE)
-_OTHER = (EventGroup.XID_NVLINK, EventGroup.XID_DRIVER, EventGroup.XID_OTHER, EventGroup.SXID)
-_APPLICATION = (EventGroup.XID_APPLICATION, EventGroup.XID_ECHO)
+def _board(scene: Scene) -> Grouping:
+    """GPUs of one node: a hot rack warms them all."""
+    return scene.grouping("board", FEWEST_IN_JOB, lambda: scene.view.node_rows)
 
 
-def _heat(scene: Scene) -> tuple[F64, F64, F64, F64]:
-    """Excess and drift in C, slowdown seconds of the last hour, missing share of the clock.
+def _of_model(scene: Scene) -> Grouping:
+    return scene.grouping("model", FEWEST_IN_FLEET, scene.models)
 
-    Each against the GPU's peers: those of its model and load band in the fleet, and those of its
-    model in its own node; the smaller excess counts, so that a hot rack or a slow job accuses
-    nobody. A silent GPU is nobody's peer: its last readings are of another time.
+
+def _excess(make: Make) -> Make:
+    """How far above what is usual among peers.
+
+    Those of the same job in the same phase, else of the model under the same load, and the node's
+    own GPUs; the smaller excess counts, so that a hot rack or a slow job accuses nobody.
     """
-    view, silent = scene.view, _silence(scene) > 0
-    groups = _peers(view, silent)
-    watts = view.ewma_fast("gpu_power_watts").astype(np.float64)
-    slow_watts = view.ewma_slow("gpu_power_watts").astype(np.float64)
-    heat = view.ewma_fast("gpu_temperature_celsius") - CELSIUS_PER_WATT * watts
-    past = view.ewma_slow("gpu_temperature_celsius") - CELSIUS_PER_WATT * slow_watts
-    slowdown = view.increment_1h("gpu_thermal_slowdown_seconds_total").astype(np.float64)
-    clock = view.ewma_fast("gpu_sm_clock_hertz").astype(np.float64)
-    highest = view.last("gpu_sm_clock_max_hertz").astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        missing_clock = np.where(highest > 0, -clock / highest, np.nan)
-    return (
-        excess_over_peers(heat, groups),
-        excess_over_peers(heat - past, groups),
-        excess_over_peers(slowdown, groups),
-        excess_over_peers(missing_clock, groups),
-    )
+
+    def excess(look: Look) -> F32:
+        own = np.asarray(make(look), np.float32)
+        usual, _, _ = usual_among(_BY_PHASE, look, own)
+        board = _board(look)
+        with np.errstate(invalid="ignore"):
+            over_node = own - board.per_entity(board.middle(own).median)
+            smaller: F32 = np.fmin(own - usual, over_node)
+        return smaller
+
+    return excess
 
 
-def _peers(view: KindView, silent: npt.NDArray[np.bool_]) -> PeerGroups:
-    load = view.ewma_fast("gpu_utilization_ratio")
-    band = (load > IDLE_UTILIZATION).astype(np.int64) + (load > BUSY_UTILIZATION)
-    # NVML gives no number for a model; these three tell the models of one fleet apart.
-    model = np.stack(
-        [
-            view.last("gpu_memory_total_bytes"),
-            view.last("gpu_sm_clock_max_hertz"),
-            view.last("gpu_slowdown_temperature_celsius"),
-        ]
-    )
-    known = ~np.isnan(load) & ~silent
-    kind = np.zeros(len(view), np.int64)
-    for numbers in np.nan_to_num(model):  # one sort each; all three in one take ten times as long
-        values, place = np.unique(numbers, return_inverse=True)
-        kind = kind * values.size + place
-    # The node's GPUs change their load together, so they stay one group while it changes.
-    node = view.node_rows * (int(kind.max(initial=0)) + 1) + kind
-    return PeerGroups(fleet=kind * 3 + band, node=node, known=known)
+def _heat(look: Look) -> F32:
+    """Temperature less what the GPU's own draw explains of it, C."""
+    own_draw = np.float32(CELSIUS_PER_WATT) * look.mean(_WATTS)
+    return look.mean(_TEMPERATURE) - own_draw
 
 
-def _memory(scene: Scene) -> tuple[npt.NDArray[np.floating], ...]:
-    view = scene.view
-    remapped = view.increment_24h("gpu_rows_remapped_correctable_total") + view.increment_24h(
-        "gpu_rows_remapped_uncorrectable_total"
-    )
-    state = view.last("gpu_row_remap_pending") + 2.0 * view.last("gpu_row_remap_failure")
-    return (
-        view.increment_1h("gpu_ecc_corrected_volatile_total"),
-        view.increment_24h("gpu_ecc_corrected_volatile_total"),
-        view.increment_24h("gpu_ecc_uncorrected_volatile_total"),
-        remapped,
-        np.where(_silence(scene) > 0, np.nan, state),
-    )
+def _heat_rise(look: Look) -> F32:
+    """The same, less its mean of the last hour."""
+    view = look.view
+    past = view.ewma_slow(_TEMPERATURE) - np.float32(CELSIUS_PER_WATT) * view.ewma_slow(_WATTS)
+    return _heat(look) - past
 
 
-def _events(scene: Scene) -> tuple[F32, F32, F32, F32]:
-    view, now = scene.view, scene.now
-    return (
-        view.events_24h(EventGroup.XID_MEMORY, now),
-        _sum_24h(view, _BUS, now),
-        _sum_24h(view, _OTHER, now),
-        view.events_1h(_APPLICATION[0], now) + view.events_1h(_APPLICATION[1], now),
-    )
+def _drift(detector: str) -> Make:
+    """What a drift detector of the sweep found above the entity's own baseline of days.
 
-
-def _sum_24h(view: KindView, groups: tuple[EventGroup, ...], now: float) -> F32:
-    total: F32 = np.zeros(len(view), dtype=np.float32)
-    for group in groups:
-        total = total + view.events_24h(group, now)
-    return total
-
-
-def _silence(scene: Scene) -> F64:
-    """Seconds by which a GPU's latest reading lags behind its node's latest GPU reading.
-
-    Less SILENCE_GRACE_S, 0..3600; by the agent's own clock. 0 for a node that is silent as a whole.
-    An agent says of a lost GPU that it is not present, an exporter says nothing: both are silence.
+    NaN where it has not learnt one, and outside of sweeps.
     """
-    return scene.once("silence_seconds", lambda: _silence_of(scene.view))
+
+    def make(look: Look) -> F32:
+        return np.asarray(look.fleet.memory.plane(look.view, detector, "moved", np.nan), np.float32)
+
+    assert detector in {one.name for one in DRIFT_DETECTORS}
+    return make
 
 
-def _silence_of(view: KindView) -> F64:
-    seen, nodes = view.last_seen_at(), view.node_rows
-    lost = (view.last("gpu_present") == 0) & ~np.isnan(view.lag_s(_ALWAYS_READ))
-    seen = np.where(lost, seen - view.lag_s(_ALWAYS_READ), seen)
-    if seen.size == 0:
-        return np.empty(0)
-    latest = np.full(int(nodes.max()) + 1, -np.inf)
-    np.fmax.at(latest, nodes, seen)
-    return np.clip(latest[nodes] - seen - SILENCE_GRACE_S, 0.0, _LONGEST_SILENCE_S)
+def _clock_deficit(look: Look) -> F32:
+    """Share by which the clock is below the peers', 0 where the power limit holds it down."""
+    reasons = np.nan_to_num(look.latest(LIMITERS)).astype(np.int64)
+    deficit = deviation("clock_peers")(look)
+    capped = (reasons & SOFTWARE_POWER_CAP) != 0
+    return np.where(capped & ~np.isnan(deficit), np.fmin(deficit, np.float32(0.0)), deficit)
 
 
-def _one_of(
-    make: Callable[[Scene], tuple[npt.NDArray[np.floating], ...]], place: int
-) -> Callable[[Scene], npt.NDArray[np.floating]]:
-    """One of some columns that are made together, once a moment."""
-    return lambda scene: scene.once(("features", make.__name__, scene.now), lambda: make(scene))[
-        place
-    ]
+def _busy_without_power(look: Look) -> F32:
+    """Utilisation less the share of the power limit that is drawn: a hung kernel is busy."""
+    limit = look.view.last("gpu_power_limit_watts")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return look.mean("gpu_utilization_ratio") - look.mean(_WATTS) / limit
 
+
+def _to_limit(metric: str, limit: str) -> Make:
+    """Degrees above the limit: below 0 while there is room."""
+    return lambda look: look.latest(metric) - look.view.last(limit)
+
+
+def _probe_times(look: Look) -> F32:
+    """How many times as long as at GPUs of its model the driver takes to answer."""
+    own, model = look.mean("gpu_probe_seconds"), _of_model(look)
+    usual = model.per_entity(model.middle(own).median)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        times = own / np.maximum(usual, _FASTEST_PROBE_S)
+    return times.astype(np.float32)
+
+
+def _remapped_lately(look: Look) -> F32:
+    """Rows remapped for life, weighed by how lately the last one was."""
+    view = look.view
+    quiet_s = np.fmin(view.steady_s(_REMAPPED[0]), view.steady_s(_REMAPPED[1]))
+    return total(*_REMAPPED)(look) * np.exp(-quiet_s / np.float32(QUIET_S))
+
+
+def _remap_state(look: Look) -> F32:
+    """1 a remap waits for a reset, 2 one failed, 3 both."""
+    waits = look.latest("gpu_row_remap_pending")
+    return waits + np.float32(2.0) * look.latest("gpu_row_remap_failure")
+
+
+def _banks_short(look: Look) -> F32:
+    """Memory banks with few spare rows or none."""
+    return together(
+        [look.latest("gpu_row_remap_banks_low"), look.latest("gpu_row_remap_banks_none")]
+    )
+
+
+def _pcie_deficit(detector: PcieDowntrainedDetector) -> Make:
+    """Share of lanes or speed that a link under load lacks, of what is usual for the model."""
+
+    def make(look: Look) -> F32:
+        most = np.fmin(look.latest(detector.most), detector.usual(look.view, look.fleet))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lacks = 1.0 - look.latest(detector.metric) / most
+        return np.where(under_load(look.view), np.fmax(lacks, 0.0), np.nan).astype(np.float32)
+
+    return settled(make)
+
+
+def _links_down(look: Look) -> F32:
+    """NVLinks that were active, or are at most GPUs of the model, and are not; NaN under MIG."""
+    usual = usual_links(look.state, look.view, look.fleet)
+    down = usual - look.latest(ACTIVE)
+    return np.where(look.view.last(MIG) == 1.0, np.float32(np.nan), down)
+
+
+def _readings_lost(look: Look) -> F32:
+    """Share of the readings that the GPU gave and gives no more."""
+    lost, read = look.latest("gpu_readings_lost"), look.latest("gpu_readings")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return lost / (lost + read)
+
+
+_thermal = partial(column, fault=FaultClass.THERMAL)
+_memory = partial(column, plane=Plane.COUNTERS, fault=FaultClass.MEMORY)
+_bus = partial(column, plane=Plane.COUNTERS, fault=FaultClass.BUS)
+_nvlink = partial(column, plane=Plane.COUNTERS, fault=FaultClass.NVLINK)
+_event = partial(column, plane=Plane.EVENTS)
+_peer = partial(column, plane=Plane.PEERS)
+_structure = partial(column, plane=Plane.STRUCTURE)
+_power = partial(column, fault=FaultClass.POWER)
 
 GPU_COLUMNS: tuple[Column, ...] = (
-    Column(
-        Feature("temperature_excess_celsius", Plane.PEERS, 1, FaultClass.THERMAL),
-        _one_of(_heat, 0),
+    _thermal("temperature_excess_celsius", Plane.PEERS, make=_excess(_heat), cheap=True),
+    _thermal("temperature_rise_celsius", Plane.PEERS, make=_excess(_heat_rise)),
+    _thermal("temperature_drift_celsius", Plane.PEERS, make=_drift("temperature_drift")),
+    _thermal(
+        "temperature_over_limit_celsius",
+        Plane.COUNTERS,
+        make=_to_limit(_TEMPERATURE, "gpu_slowdown_temperature_celsius"),
     ),
-    Column(
-        Feature("temperature_drift_celsius", Plane.PEERS, 1, FaultClass.THERMAL),
-        _one_of(_heat, 1),
+    _thermal(
+        "memory_temperature_excess_celsius",
+        Plane.PEERS,
+        make=deviation("memory_temperature_peers"),
     ),
-    Column(
-        Feature("thermal_slowdown_excess_seconds_1h", Plane.COUNTERS, 1, FaultClass.THERMAL),
-        _one_of(_heat, 2),
+    _thermal(
+        "thermal_slowdown_excess_seconds_1h",
+        Plane.COUNTERS,
+        make=_excess(grown_1h("gpu_thermal_slowdown_seconds_total")),
     ),
-    Column(
-        Feature("clock_deficit_ratio", Plane.PEERS, 1, FaultClass.THERMAL),
-        _one_of(_heat, 3),
+    _power(
+        "power_brake_seconds_1h",
+        Plane.COUNTERS,
+        make=grown_1h("gpu_power_brake_seconds_total"),
+        cheap=True,
     ),
-    Column(
-        Feature("ecc_corrected_1h", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
-        _one_of(_memory, 0),
+    _power("power_deficit_ratio", Plane.PEERS, make=deviation("power_peers")),
+    _power("clock_deficit_ratio", Plane.PEERS, make=_clock_deficit),
+    _power("busy_without_power_ratio", Plane.COUNTERS, make=_busy_without_power),
+    _peer(
+        "utilization_deficit_ratio", fault=FaultClass.UNKNOWN, make=deviation("utilization_peers")
     ),
-    Column(
-        Feature("ecc_corrected_24h", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
-        _one_of(_memory, 1),
+    _peer(
+        "nvlink_deficit_ratio", fault=FaultClass.NVLINK, make=deviation("nvlink_throughput_peers")
     ),
-    Column(
-        Feature("ecc_uncorrected_24h", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
-        _one_of(_memory, 2),
+    _peer("pcie_deficit_ratio", fault=FaultClass.BUS, make=deviation("pcie_throughput_peers")),
+    _memory("ecc_corrected_1h", make=grown_1h(_CORRECTED), cheap=True),
+    _memory("ecc_corrected_24h", make=grown_24h(_CORRECTED), cheap=True),
+    _memory("ecc_corrected_rise_1h", make=risen(_CORRECTED)),
+    _memory(
+        "ecc_uncorrected_24h", make=grown_24h("gpu_ecc_uncorrected_volatile_total"), cheap=True
     ),
-    Column(
-        Feature("rows_remapped_24h", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
-        _one_of(_memory, 3),
+    _memory("ecc_uncorrected_lifetime", make=latest("gpu_ecc_uncorrected_aggregate_total")),
+    _memory("sram_uncorrected_24h", make=grown_24h(*_SRAM)),
+    _memory("sram_threshold_exceeded", make=latest("gpu_sram_threshold_exceeded")),
+    _memory("rows_remapped_24h", make=grown_24h(*_REMAPPED), cheap=True),
+    _memory("rows_remapped_lifetime", make=total(*_REMAPPED)),
+    _memory("rows_remapped_uncorrectable_lifetime", make=latest(_REMAPPED[1])),
+    _memory("rows_remapped_decayed_7d", make=_remapped_lately),
+    _memory("row_remap_state", make=_remap_state, cheap=True),
+    _memory("row_remap_banks_short", make=_banks_short),
+    _bus("pcie_replays_1h", make=grown_1h("gpu_pcie_replay_total"), cheap=True),
+    _bus("pcie_corrected_1h", make=grown_1h(*_PCIE_CORRECTED), cheap=True),
+    _bus("pcie_uncorrected_24h", make=grown_24h(*_PCIE_LOST)),
+    _structure("pcie_width_deficit_ratio", fault=FaultClass.BUS, make=_pcie_deficit(PCIE_WIDTH)),
+    _structure(
+        "pcie_generation_deficit_ratio", fault=FaultClass.BUS, make=_pcie_deficit(PCIE_GENERATION)
     ),
-    Column(
-        Feature("row_remap_state", Plane.COUNTERS, 1, FaultClass.MEMORY, cheap=True),
-        _one_of(_memory, 4),
+    _nvlink("nvlink_errors_1h", make=grown_1h(*_NVLINK), cheap=True),
+    _nvlink("nvlink_errors_rise_1h", make=risen(*_NVLINK)),
+    _nvlink("nvlink_recoveries_24h", make=grown_24h(*_NVLINK_RECOVERIES)),
+    _structure("nvlinks_down", fault=FaultClass.NVLINK, make=settled(_links_down)),
+    column(
+        "recovery_action",
+        Plane.COUNTERS,
+        FaultClass.DRIVER,
+        latest("gpu_recovery_action"),
+        cheap=True,
     ),
-    Column(
-        Feature("memory_events_24h", Plane.EVENTS, 1, FaultClass.MEMORY, cheap=True),
-        _one_of(_events, 0),
+    _structure("probe_seconds", fault=FaultClass.DRIVER, make=mean("gpu_probe_seconds")),
+    _structure("probe_to_usual_ratio", fault=FaultClass.DRIVER, make=_probe_times),
+    _structure("readings_lost_ratio", fault=FaultClass.BUS, make=_readings_lost),
+    _structure("silence_seconds", fault=FaultClass.BUS, make=silence, cheap=True),
+    _structure("node_gpus_missing", fault=FaultClass.BUS, make=of_its_node(settled(gpus_missing))),
+    _event("memory_events_1h", fault=FaultClass.MEMORY, make=events_1h(EventGroup.XID_MEMORY)),
+    _event(
+        "memory_events_24h",
+        fault=FaultClass.MEMORY,
+        make=events_24h(EventGroup.XID_MEMORY),
+        cheap=True,
     ),
-    Column(
-        Feature("bus_events_24h", Plane.EVENTS, 1, FaultClass.BUS, cheap=True),
-        _one_of(_events, 1),
+    _event("bus_events_1h", fault=FaultClass.BUS, make=events_1h(*BUS)),
+    _event("bus_events_24h", fault=FaultClass.BUS, make=events_24h(*BUS), cheap=True),
+    _event(
+        "nvlink_events_24h",
+        fault=FaultClass.NVLINK,
+        make=events_24h(EventGroup.XID_NVLINK),
+        cheap=True,
     ),
-    Column(
-        Feature("other_hardware_events_24h", Plane.EVENTS, 1, FaultClass.UNKNOWN, cheap=True),
-        _one_of(_events, 2),
+    _event("driver_events_24h", fault=FaultClass.DRIVER, make=events_24h(*DRIVER), cheap=True),
+    _event("other_events_24h", fault=FaultClass.UNKNOWN, make=events_24h(*OTHER), cheap=True),
+    _event("application_events_1h", fault=FaultClass.APPLICATION, make=events_1h(*APPLICATION)),
+    _event("application_events_24h", fault=FaultClass.APPLICATION, make=events_24h(*APPLICATION)),
+    _peer("job_gpus_calm_ratio", fault=FaultClass.UNKNOWN, make=calm_share(jobs, gpu_troubled)),
+    _peer(
+        "rack_calm_ratio",
+        fault=FaultClass.UNKNOWN,
+        make=of_its_node(calm_share(racks, node_troubled)),
     ),
-    Column(
-        Feature("application_events_1h", Plane.EVENTS, 1, FaultClass.APPLICATION, cheap=True),
-        _one_of(_events, 3),
+    _peer(
+        "leaf_calm_ratio",
+        fault=FaultClass.UNKNOWN,
+        make=of_its_node(calm_share(leaves, node_troubled)),
     ),
-    Column(
-        Feature("silence_seconds", Plane.STRUCTURE, 1, FaultClass.BUS, cheap=True),
-        _silence,
-    ),
+    column("job_age_hours", Plane.HISTORY, FaultClass.UNKNOWN, job_age_hours),
+    FAILED_JOBS,
+    *ledger_columns(FaultClass.UNKNOWN),
+    *record_columns(),
 )
 """How each is made, in the order of the matrix."""

@@ -1,4 +1,4 @@
-"""What features are made of: the windows, and what is known of the fleet besides."""
+"""What features are made of: the windows, what is known of the fleet besides, and the ledger."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpuwarden_verdict.detectors.scene import Scene
 from gpuwarden_verdict.features.contract import Feature
 from gpuwarden_verdict.ledger import LedgerReading
 from gpuwarden_verdict.windows import FleetReading
+from gpuwarden_wire.metrics import EntityKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,32 @@ class FeatureScene:
 
 
 @dataclass(frozen=True, slots=True)
+class Look(Scene):
+    """One kind of entity at one moment, with what is on record of parts.
+
+    Attributes:
+        ledger: The ledger.
+    """
+
+    ledger: LedgerReading = field(default_factory=LedgerReading)
+
+    def at(self, kind: EntityKind) -> Look:
+        """The same moment, another kind."""
+        return Look(kind, self.state, self.fleet, self.now, self.ledger)
+
+
+Make = Callable[[Look], npt.NDArray[np.floating]]
+"""From one kind at one moment to shape (N,), NaN where a reading is missing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A feature and how it is made.
 
     Attributes:
         feature: What it is.
-        make: From one kind at one moment to shape (N,), NaN where a reading is missing.
+        make: How.
     """
 
     feature: Feature
-    make: Callable[[Scene], npt.NDArray[np.floating]]
+    make: Make

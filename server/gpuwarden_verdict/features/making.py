@@ -1,0 +1,201 @@
+"""How features are made, one line a column: readings, growth, events, ages, and what stands still.
+
+A reading that may not be judged is NaN: of a node that is not heard of, of a part that its node
+names no more, or older than the entity's other readings. Counts of events are NaN there too, save
+where events are known: that nothing was heard of a silent node is no good sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuwarden_verdict.detectors.measures import Measure, growth_a_day, growth_an_hour
+from gpuwarden_verdict.detectors.peer_deviation import PEER_DETECTORS
+from gpuwarden_verdict.detectors.reading import Bool, in_boot_grace, of_nodes, still_named
+from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_verdict.event_groups import EventGroup
+from gpuwarden_verdict.features.contract import Feature
+from gpuwarden_verdict.features.scene import Column, Look, Make
+from gpuwarden_verdict.signals import Plane
+from gpuwarden_verdict.windows.planes import F32, I64
+from gpuwarden_wire.metrics import EntityKind
+
+DAY_S = 86_400.0
+DAY_H = 24.0
+_PEERS = {detector.name: detector for detector in PEER_DETECTORS}
+_NAN = np.float32(np.nan)
+
+
+def column(
+    name: str, plane: Plane, fault: FaultClass, make: Make, *, cheap: bool = False
+) -> Column:
+    """A feature whose larger value never lowers the risk."""
+    return Column(Feature(name, plane, 1, fault, cheap), make)
+
+
+def latest(metric: str) -> Make:
+    """The latest reading."""
+    return lambda look: look.latest(metric)
+
+
+def mean(metric: str) -> Make:
+    """The mean of the last minute; of a counter, its rate a second."""
+    return lambda look: look.mean(metric)
+
+
+def total(*metrics: str) -> Make:
+    """Sum of the latest readings; NaN where none is."""
+    return lambda look: together([look.latest(metric) for metric in metrics])
+
+
+def grown_1h(*metrics: str) -> Make:
+    """Growth of some counters in an hour, together."""
+    return measured(growth_an_hour(*metrics))
+
+
+def grown_24h(*metrics: str) -> Make:
+    """Growth of some counters in a day, together."""
+    return measured(growth_a_day(*metrics))
+
+
+def risen(*metrics: str) -> Make:
+    """Growth in the last hour above the day's mean of an hour: below 0 where it slows down."""
+    hour, day = grown_1h(*metrics), grown_24h(*metrics)
+    return lambda look: hour(look) - day(look) / np.float32(DAY_H)
+
+
+def measured(measure: Measure) -> Make:
+    """What a detector measures."""
+    return lambda look: measure(look).value
+
+
+def deviation(detector: str) -> Make:
+    """Distance from the peers as a detector of PEER_DETECTORS measured it in this sweep."""
+    made = _PEERS[detector]
+
+    def make(look: Look) -> F32:
+        return look.once(("measured", made.name), lambda: made.measure(look)).value
+
+    return make
+
+
+def settled(make: Make) -> Make:
+    """What is not judged in the minutes after a boot, while links train and devices appear."""
+
+    def later(look: Look) -> F32:
+        booting = look.once(
+            "booting", lambda: in_boot_grace(look.state, look.view, look.fleet, look.now)
+        )
+        value = np.asarray(make(look), np.float32)
+        return np.where(booting, _NAN, value) if booting.any() else value
+
+    return later
+
+
+def heard(look: Look) -> Bool:
+    """Entities of nodes that are heard of, and that their node goes on to name, shape (N,)."""
+    return look.once(
+        "heard",
+        lambda: (
+            ~of_nodes(look.state, look.view, look.fleet.silent_nodes)
+            & still_named(look.state, look.view)
+        ),
+    )
+
+
+def events_1h(*groups: EventGroup) -> Make:
+    """Events of some groups in an hour, together."""
+    return lambda look: _events(look, groups, day=False)
+
+
+def events_24h(*groups: EventGroup) -> Make:
+    """Events of some groups in a day, together."""
+    return lambda look: _events(look, groups, day=True)
+
+
+def _events(look: Look, groups: Sequence[EventGroup], *, day: bool) -> F32:
+    count = np.zeros(len(look.view), np.float32)
+    for group in groups:
+        count = count + look.once(
+            ("events", group, day, look.now),
+            lambda group=group: (  # type: ignore[misc]  # mypy takes the default for an argument
+                look.view.events_24h(group, look.now)
+                if day
+                else look.view.events_1h(group, look.now)
+            ),
+        )
+    return np.where(heard(look) | (count > 0), count, _NAN)
+
+
+def own_rise(metric: str, floor: float) -> Make:
+    """Mean of the last minute over that of the last hour, less one; the hour's is `floor` at least.
+
+    NaN for ten minutes after the first reading: then the two are the same.
+    """
+
+    def make(look: Look) -> F32:
+        view = look.view
+        with np.errstate(invalid="ignore", divide="ignore"):
+            usual = np.maximum(view.ewma_slow(metric), np.float32(floor))
+            rise = look.mean(metric) / usual - np.float32(1.0)
+            return np.where(view.coverage_s(metric) >= 600.0, rise, _NAN)
+
+    return make
+
+
+def together(parts: Sequence[F32]) -> F32:
+    """Sum of what is known; NaN where nothing is."""
+    whole = np.full(parts[0].shape, _NAN)
+    for part in parts:
+        whole = np.where(np.isnan(whole), part, whole + np.nan_to_num(part))
+    return whole
+
+
+def worst_of(kind: EntityKind, make: Make) -> Make:
+    """Of a node: the largest of its devices of a kind; NaN where none has any."""
+
+    def of_node(look: Look) -> F32:
+        devices = look.at(kind)
+        made = np.asarray(make(devices), np.float32)
+        worst = np.full(len(look.view), -np.inf, np.float32)
+        known = ~np.isnan(made)
+        np.maximum.at(worst, devices.view.node_rows[known], made[known])
+        worst[np.isneginf(worst)] = np.nan
+        return worst
+
+    return of_node
+
+
+def sum_of(kind: EntityKind, make: Make) -> Make:
+    """Of a node: the sum over its devices of a kind; NaN where none has any."""
+
+    def of_node(look: Look) -> F32:
+        devices = look.at(kind)
+        made, rows = np.asarray(make(devices), np.float32), devices.view.node_rows
+        known = ~np.isnan(made)
+        count = np.bincount(rows[known], minlength=len(look.view))
+        whole = np.bincount(rows[known], made[known], minlength=len(look.view))
+        return np.where(count > 0, whole, np.nan).astype(np.float32)
+
+    return of_node
+
+
+def of_its_node(make: Make) -> Make:
+    """Of a device: what its node has."""
+
+    def of_device(look: Look) -> F32:
+        made = np.asarray(make(look.at(EntityKind.NODE)), np.float32)
+        return made[look.view.node_rows] if made.size else np.full(len(look.view), _NAN)
+
+    return of_device
+
+
+def by_node(look: Look, told: dict[str, float], otherwise: float = np.nan) -> F32:
+    """Numbers told by node id, for the kind of nodes, shape (nodes,)."""
+    made = np.full(len(look.view), otherwise, np.float32)
+    rows: I64 = look.state.rows_of(EntityKind.NODE, list(told))
+    there = rows >= 0
+    made[rows[there]] = np.array(list(told.values()), np.float32)[there]
+    return made
