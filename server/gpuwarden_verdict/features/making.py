@@ -11,7 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuwarden_verdict.detectors.measures import Measure, growth_a_day, growth_an_hour
+from gpuwarden_verdict.detectors.measures import (
+    Measure,
+    change_to_usual,
+    growth_a_day,
+    growth_an_hour,
+)
 from gpuwarden_verdict.detectors.peer_deviation import PEER_DETECTORS
 from gpuwarden_verdict.detectors.reading import Bool, in_boot_grace, of_nodes, still_named
 from gpuwarden_verdict.entities import FaultClass
@@ -129,18 +134,25 @@ def _events(look: Look, groups: Sequence[EventGroup], *, day: bool) -> F32:
     return np.where(heard(look) | (count > 0), count, _NAN)
 
 
-def own_rise(metric: str, floor: float) -> Make:
-    """Mean of the last minute over that of the last hour, less one; the hour's is `floor` at least.
+def rise_over_peers(metric: str, floor: float) -> Make:
+    """Mean of the last minute in means of the last hour, less the same of the node's peers.
 
-    NaN for ten minutes after the first reading: then the two are the same.
+    A checkpoint makes a whole job's nodes page out; 0 is what is usual. NaN for ten minutes after
+    the first reading, when the two means are the same.
+
+    Args:
+        metric: What is read of nodes.
+        floor: The hour's mean is not taken to be smaller: a multiple of nothing says nothing.
     """
 
     def make(look: Look) -> F32:
-        view = look.view
+        own, peers = change_to_usual(look, metric)
+        slow = look.view.ewma_slow(metric)
         with np.errstate(invalid="ignore", divide="ignore"):
-            usual = np.maximum(view.ewma_slow(metric), np.float32(floor))
-            rise = look.mean(metric) / usual - np.float32(1.0)
-            return np.where(view.coverage_s(metric) >= 600.0, rise, _NAN)
+            tamed = slow / np.maximum(slow, np.float32(floor))
+            usual = np.where(np.isnan(peers), np.float32(1.0), np.fmax(peers, np.float32(1.0)))
+            rise = (own - usual) * tamed
+        return rise.astype(np.float32)
 
     return make
 
