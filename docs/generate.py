@@ -20,6 +20,7 @@ from gpuwarden_server.config import Settings
 from gpuwarden_verdict.detectors import EVENT_DETECTORS, SWEEP_DETECTORS
 from gpuwarden_verdict.detectors.about import Described
 from gpuwarden_verdict.detectors.xid_rules import XID_RULES, Same
+from gpuwarden_verdict.features import FEATURE_COLUMNS, FEATURE_SETS
 from gpuwarden_wire.registry import METRICS
 
 DOCS = Path(__file__).resolve().parent
@@ -33,6 +34,7 @@ def pages() -> Mapping[str, str]:
         "settings.md": _settings(),
         "exporter-series.md": _exporter_series(),
         "detectors.md": _detectors(),
+        "features.md": _features(),
     }
 
 
@@ -132,6 +134,46 @@ def _exporter_series() -> str:
         ("metric", "exporter", "series", "from"),
         rows,
     )
+
+
+def _features() -> str:
+    """What the learnt scores look at."""
+    head = ("feature", "plane", "unit", "sign", "points at", "first stage", "what", "missing when")
+    parts = []
+    for kind, columns in FEATURE_COLUMNS.items():
+        rows = (
+            (
+                f"`{one.feature.name}`",
+                one.feature.plane,
+                one.feature.unit,
+                _SIGNS[one.feature.monotone],
+                one.feature.fault_class,
+                "yes" if one.feature.cheap else "",
+                one.make.said,
+                one.make.missing,
+            )
+            for one in columns
+        )
+        known = FEATURE_SETS[kind]
+        title = f"## {kind}: {len(known)} features, schema `{known.schema_hash}`"
+        parts.append(f"\n{title}\n\n{_table(head, rows)}")
+    return (
+        "# Features\n\n"
+        "<!-- Written by docs/generate.py; edit the registry, not this page. -->\n\n"
+        "What the learnt scores of GPUs, nodes and ports (`nic`) look at: one path makes them, "
+        "from the same windows, for training and for serving. A feature that is *missing* is so "
+        "in the model too, never 0: of a node that is not heard of nothing is concluded. Sign + "
+        "says that more of it never lowers the risk. Peers are of the same job in the same "
+        "phase, else of the same model under the same load. What is *on record of the part* is "
+        "the ledger: it follows a board by its serial number, starts anew with another board, "
+        "and is looked at only once it is a day old, so that the present case does not count "
+        "twice. The first stage looks at a few features that cost next to nothing; only what it "
+        "lets through is scored. A model names its schema; one of another schema is refused.\n"
+        + "".join(parts)
+    )
+
+
+_SIGNS = {1: "+", -1: "−", 0: "free"}
 
 
 def _detectors() -> str:

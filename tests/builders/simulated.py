@@ -25,8 +25,9 @@ GPU_FEATURES = FEATURE_SETS[EntityKind.GPU]
 
 
 def scene_of(state: FleetReading) -> FeatureScene:
-    """Windows of a fleet of which nothing else is known."""
-    return FeatureScene(state, FleetContext())
+    """Windows of a fleet of H100 of which nothing else is known."""
+    models = {ref.key: "NVIDIA H100 80GB HBM3" for ref in state.view(EntityKind.GPU).refs}
+    return FeatureScene(state, FleetContext(models=models))
 
 
 def shipped_files(kind: EntityKind = EntityKind.GPU) -> dict[str, bytes]:

@@ -102,7 +102,9 @@ def faults(simulation: Simulation) -> tuple[ScriptedFault, ...]:
         ScriptedFault(FaultName.SLOW_OVERHEATING, gpus[2], 30.0, ramp_s=60.0),
         ScriptedFault(FaultName.ECC_WEAR, gpus[5], 10.0, ramp_s=100.0),
         ScriptedFault(FaultName.GPU_OFF_BUS, gpus[11], 200.0),
-        ScriptedFault(FaultName.MISSING_SCRAPES, simulation.topology.nodes[2], 200.0, 90.0),
+        ScriptedFault(
+            FaultName.MISSING_SCRAPES, simulation.topology.nodes[2], 200.0, duration_s=90.0
+        ),
     )
 
 

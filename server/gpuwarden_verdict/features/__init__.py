@@ -19,6 +19,7 @@ from gpuwarden_verdict.windows.planes import F32, I64
 from gpuwarden_wire.metrics import EntityKind
 
 __all__ = [
+    "FEATURE_COLUMNS",
     "FEATURE_SETS",
     "Feature",
     "FeatureScene",
@@ -29,13 +30,15 @@ __all__ = [
     "feature_table",
 ]
 
-_COLUMNS: Mapping[EntityKind, tuple[Column, ...]] = MappingProxyType(
+FEATURE_COLUMNS: Mapping[EntityKind, tuple[Column, ...]] = MappingProxyType(
     {
         EntityKind.GPU: GPU_COLUMNS,
         EntityKind.NODE: NODE_COLUMNS,
         EntityKind.NIC: NIC_COLUMNS,
     }
 )
+"""How each column is made, in the order of the matrix."""
+
 _VERSIONS = MappingProxyType(
     {
         EntityKind.GPU: GPU_VERSION,
@@ -47,7 +50,7 @@ _VERSIONS = MappingProxyType(
 FEATURE_SETS: Mapping[EntityKind, FeatureSet] = MappingProxyType(
     {
         kind: FeatureSet(kind, _VERSIONS[kind], tuple(column.feature for column in columns))
-        for kind, columns in _COLUMNS.items()
+        for kind, columns in FEATURE_COLUMNS.items()
     }
 )
 """The columns of each kind that is scored."""
@@ -86,7 +89,7 @@ def column_of(kind: EntityKind, name: str, scene: FeatureScene, now: float) -> F
     """
     place = FEATURE_SETS[kind].names.index(name)
     look = Look(kind, scene.state, scene.fleet, now, scene.ledger)
-    return np.asarray(_COLUMNS[kind][place].make(look), np.float32)
+    return np.asarray(FEATURE_COLUMNS[kind][place].make(look), np.float32)
 
 
 def _table(
@@ -99,7 +102,7 @@ def _table(
     everyone = chosen.size == len(view) and rows is None
     matrix = np.empty((chosen.size, len(places)), dtype=np.float32)
     for column, place in enumerate(places):
-        made = _COLUMNS[kind][place].make(look)
+        made = FEATURE_COLUMNS[kind][place].make(look)
         matrix[:, column] = made if everyone else made[chosen]
     refs = view.refs
     return FeatureTable(list(refs) if everyone else [refs[row] for row in chosen.tolist()], matrix)

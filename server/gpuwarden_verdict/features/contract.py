@@ -34,6 +34,27 @@ class Feature:
     fault_class: FaultClass
     cheap: bool = False
 
+    @property
+    def unit(self) -> str:
+        """What its name's ending says that it is counted in; "1" for a plain number."""
+        return next((unit for ending, unit in _UNITS if self.name.endswith(ending)), "1")
+
+
+_UNITS = (
+    ("_celsius", "°C"),
+    ("_ratio", "ratio"),
+    ("_seconds_1h", "s within 1 h"),
+    ("_seconds", "s"),
+    ("_hours", "h"),
+    ("_1h", "within 1 h"),
+    ("_24h", "within 24 h"),
+    ("_decayed_7d", "decayed over 7 d"),
+    ("_decayed_30d", "decayed over 30 d"),
+    ("_30d", "within 30 d"),
+    ("_180d", "within 180 d"),
+    ("_lifetime", "for life"),
+)
+
 
 @dataclass(frozen=True)
 class FeatureSet:

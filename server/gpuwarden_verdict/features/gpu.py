@@ -39,7 +39,7 @@ from gpuwarden_verdict.features.making import (
     together,
     total,
 )
-from gpuwarden_verdict.features.scene import Column, Look, Make
+from gpuwarden_verdict.features.scene import Column, Look, Make, made
 from gpuwarden_verdict.features.standing import (
     FAILED_JOBS,
     calm_share,
@@ -126,15 +126,22 @@ def _excess(make: Make) -> Make:
             smaller: F32 = np.fmin(own - usual, over_node)
         return smaller
 
-    return excess
+    return Make(
+        excess,
+        f"{make.said}, above its peers of the job or model under the same load and above its"
+        " board's others: the smaller",
+        "unread, or too few peers of either sort",
+    )
 
 
+@made("temperature less what its own draw explains")
 def _heat(look: Look) -> F32:
     """Temperature less what the GPU's own draw explains of it, C."""
     own_draw = np.float32(CELSIUS_PER_WATT) * look.mean(_WATTS)
     return look.mean(_TEMPERATURE) - own_draw
 
 
+@made("temperature less what its own draw explains, above its mean of an hour")
 def _heat_rise(look: Look) -> F32:
     """The same, less its mean of the last hour."""
     view = look.view
@@ -152,17 +159,29 @@ def _drift(detector: str) -> Make:
         return np.asarray(look.fleet.memory.plane(look.view, detector, "moved", np.nan), np.float32)
 
     assert detector in {one.name for one in DRIFT_DETECTORS}
-    return make
+    return Make(
+        make,
+        f"above its own baseline of days in this load band, as detector `{detector}` has learnt it",
+        "no baseline yet: two hours of sweeps in the load band",
+    )
 
 
+_CLOCK = deviation("clock_peers", "share by which the clock is below its peers'")
+
+
+@made(
+    "share by which the clock is below its peers', 0 where the power limit holds it down",
+    "unread, not at work, or too few peers",
+)
 def _clock_deficit(look: Look) -> F32:
     """Share by which the clock is below the peers', 0 where the power limit holds it down."""
     reasons = np.nan_to_num(look.latest(LIMITERS)).astype(np.int64)
-    deficit = deviation("clock_peers")(look)
+    deficit = _CLOCK(look)
     capped = (reasons & SOFTWARE_POWER_CAP) != 0
     return np.where(capped & ~np.isnan(deficit), np.fmin(deficit, np.float32(0.0)), deficit)
 
 
+@made("utilisation less the share of the power limit that is drawn")
 def _busy_without_power(look: Look) -> F32:
     """Utilisation less the share of the power limit that is drawn: a hung kernel is busy."""
     limit = look.view.last("gpu_power_limit_watts")
@@ -172,9 +191,12 @@ def _busy_without_power(look: Look) -> F32:
 
 def _to_limit(metric: str, limit: str) -> Make:
     """Degrees above the limit: below 0 while there is room."""
-    return lambda look: look.latest(metric) - look.view.last(limit)
+    return Make(
+        lambda look: look.latest(metric) - look.view.last(limit), f"`{metric}` less `{limit}`"
+    )
 
 
+@made("time that the driver takes to answer, in times of what is usual for the model")
 def _probe_times(look: Look) -> F32:
     """How many times as long as at GPUs of its model the driver takes to answer."""
     own, model = look.mean("gpu_probe_seconds"), _of_model(look)
@@ -184,6 +206,7 @@ def _probe_times(look: Look) -> F32:
     return times.astype(np.float32)
 
 
+@made("rows remapped for life, decayed over seven days since the last one")
 def _remapped_lately(look: Look) -> F32:
     """Rows remapped for life, weighed by how lately the last one was."""
     view = look.view
@@ -191,12 +214,14 @@ def _remapped_lately(look: Look) -> F32:
     return total(*_REMAPPED)(look) * np.exp(-quiet_s / np.float32(QUIET_S))
 
 
+@made("1 a row remap waits for a reset, 2 one failed, 3 both")
 def _remap_state(look: Look) -> F32:
     """1 a remap waits for a reset, 2 one failed, 3 both."""
     waits = look.latest("gpu_row_remap_pending")
     return waits + np.float32(2.0) * look.latest("gpu_row_remap_failure")
 
 
+@made("memory banks with few spare rows or none")
 def _banks_short(look: Look) -> F32:
     """Memory banks with few spare rows or none."""
     return together(
@@ -211,11 +236,16 @@ def _pcie_deficit(detector: PcieDowntrainedDetector) -> Make:
         most = np.fmin(look.latest(detector.most), detector.usual(look.view, look.fleet))
         with np.errstate(invalid="ignore", divide="ignore"):
             lacks = 1.0 - look.latest(detector.metric) / most
-        return np.where(under_load(look.view), np.fmax(lacks, 0.0), np.nan).astype(np.float32)
+        return np.where(under_load(look.view), np.maximum(lacks, 0.0), np.nan).astype(np.float32)
 
-    return settled(make)
+    said = f"share of what is usual that `{detector.metric}` lacks under load"
+    return settled(Make(make, said, "unread, or not under load"))
 
 
+@made(
+    "NVLinks that it had, or that most GPUs of the model have, and that are not active",
+    "unread, or cut into MIG devices",
+)
 def _links_down(look: Look) -> F32:
     """NVLinks that were active, or are at most GPUs of the model, and are not; NaN under MIG."""
     usual = usual_links(look.state, look.view, look.fleet)
@@ -223,6 +253,7 @@ def _links_down(look: Look) -> F32:
     return np.where(look.view.last(MIG) == 1.0, np.float32(np.nan), down)
 
 
+@made("share of its readings that it gave and gives no more")
 def _readings_lost(look: Look) -> F32:
     """Share of the readings that the GPU gave and gives no more."""
     lost, read = look.latest("gpu_readings_lost"), look.latest("gpu_readings")
@@ -251,7 +282,7 @@ GPU_COLUMNS: tuple[Column, ...] = (
     _thermal(
         "memory_temperature_excess_celsius",
         Plane.PEERS,
-        make=deviation("memory_temperature_peers"),
+        make=deviation("memory_temperature_peers", "memory temperature above its peers'"),
     ),
     _thermal(
         "thermal_slowdown_excess_seconds_1h",
@@ -264,16 +295,32 @@ GPU_COLUMNS: tuple[Column, ...] = (
         make=grown_1h("gpu_power_brake_seconds_total"),
         cheap=True,
     ),
-    _power("power_deficit_ratio", Plane.PEERS, make=deviation("power_peers")),
+    _power(
+        "power_deficit_ratio",
+        Plane.PEERS,
+        make=deviation("power_peers", "share by which it draws less than its peers at work"),
+    ),
     _power("clock_deficit_ratio", Plane.PEERS, make=_clock_deficit),
     _power("busy_without_power_ratio", Plane.COUNTERS, make=_busy_without_power),
     _peer(
-        "utilization_deficit_ratio", fault=FaultClass.UNKNOWN, make=deviation("utilization_peers")
+        "utilization_deficit_ratio",
+        fault=FaultClass.UNKNOWN,
+        make=deviation("utilization_peers", "utilisation below that of its busy job"),
     ),
     _peer(
-        "nvlink_deficit_ratio", fault=FaultClass.NVLINK, make=deviation("nvlink_throughput_peers")
+        "nvlink_deficit_ratio",
+        fault=FaultClass.NVLINK,
+        make=deviation(
+            "nvlink_throughput_peers", "share by which it sends less over NVLink than its job"
+        ),
     ),
-    _peer("pcie_deficit_ratio", fault=FaultClass.BUS, make=deviation("pcie_throughput_peers")),
+    _peer(
+        "pcie_deficit_ratio",
+        fault=FaultClass.BUS,
+        make=deviation(
+            "pcie_throughput_peers", "share by which it receives less over PCIe than its job"
+        ),
+    ),
     _memory("ecc_corrected_1h", make=grown_1h(_CORRECTED), cheap=True),
     _memory("ecc_corrected_24h", make=grown_24h(_CORRECTED), cheap=True),
     _memory("ecc_corrected_rise_1h", make=risen(_CORRECTED)),
@@ -331,16 +378,20 @@ GPU_COLUMNS: tuple[Column, ...] = (
     _event("other_events_24h", fault=FaultClass.UNKNOWN, make=events_24h(*OTHER), cheap=True),
     _event("application_events_1h", fault=FaultClass.APPLICATION, make=events_1h(*APPLICATION)),
     _event("application_events_24h", fault=FaultClass.APPLICATION, make=events_24h(*APPLICATION)),
-    _peer("job_gpus_calm_ratio", fault=FaultClass.UNKNOWN, make=calm_share(jobs, gpu_troubled)),
+    _peer(
+        "job_gpus_calm_ratio",
+        fault=FaultClass.UNKNOWN,
+        make=calm_share(jobs, gpu_troubled, "the job's other GPUs"),
+    ),
     _peer(
         "rack_calm_ratio",
         fault=FaultClass.UNKNOWN,
-        make=of_its_node(calm_share(racks, node_troubled)),
+        make=of_its_node(calm_share(racks, node_troubled, "the rack's other nodes")),
     ),
     _peer(
         "leaf_calm_ratio",
         fault=FaultClass.UNKNOWN,
-        make=of_its_node(calm_share(leaves, node_troubled)),
+        make=of_its_node(calm_share(leaves, node_troubled, "the leaf switch's other nodes")),
     ),
     column("job_age_hours", Plane.HISTORY, FaultClass.UNKNOWN, job_age_hours),
     FAILED_JOBS,

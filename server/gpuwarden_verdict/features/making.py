@@ -22,13 +22,18 @@ from gpuwarden_verdict.detectors.reading import Bool, in_boot_grace, of_nodes, s
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.features.contract import Feature
-from gpuwarden_verdict.features.scene import Column, Look, Make
+from gpuwarden_verdict.features.scene import UNREAD, Column, Look, Make
 from gpuwarden_verdict.signals import Plane
 from gpuwarden_verdict.windows.planes import F32, I64
 from gpuwarden_wire.metrics import EntityKind
 
 DAY_S = 86_400.0
 DAY_H = 24.0
+PLURALS = {
+    EntityKind.GPU: "GPUs",
+    EntityKind.DISK: "disks",
+    EntityKind.MOUNT: "mounts",
+}
 _PEERS = {detector.name: detector for detector in PEER_DETECTORS}
 _NAN = np.float32(np.nan)
 
@@ -42,48 +47,55 @@ def column(
 
 def latest(metric: str) -> Make:
     """The latest reading."""
-    return lambda look: look.latest(metric)
+    return Make(lambda look: look.latest(metric), f"`{metric}` as last read")
 
 
 def mean(metric: str) -> Make:
     """The mean of the last minute; of a counter, its rate a second."""
-    return lambda look: look.mean(metric)
+    a_second = " a second" if metric.endswith("_total") else ""
+    return Make(lambda look: look.mean(metric), f"mean of `{metric}`{a_second} over a minute")
 
 
 def total(*metrics: str) -> Make:
     """Sum of the latest readings; NaN where none is."""
-    return lambda look: together([look.latest(metric) for metric in metrics])
+    return Make(
+        lambda look: together([look.latest(metric) for metric in metrics]),
+        f"{listed(metrics)} as last read",
+    )
 
 
 def grown_1h(*metrics: str) -> Make:
     """Growth of some counters in an hour, together."""
-    return measured(growth_an_hour(*metrics))
+    return measured(growth_an_hour(*metrics), f"growth of {listed(metrics)} in an hour")
 
 
 def grown_24h(*metrics: str) -> Make:
     """Growth of some counters in a day, together."""
-    return measured(growth_a_day(*metrics))
+    return measured(growth_a_day(*metrics), f"growth of {listed(metrics)} in a day")
 
 
 def risen(*metrics: str) -> Make:
     """Growth in the last hour above the day's mean of an hour: below 0 where it slows down."""
     hour, day = grown_1h(*metrics), grown_24h(*metrics)
-    return lambda look: hour(look) - day(look) / np.float32(DAY_H)
+    return Make(
+        lambda look: hour(look) - day(look) / np.float32(DAY_H),
+        f"growth of {listed(metrics)} in an hour, above an hour's share of the day's",
+    )
 
 
-def measured(measure: Measure) -> Make:
+def measured(measure: Measure, said: str, missing: str = UNREAD) -> Make:
     """What a detector measures."""
-    return lambda look: measure(look).value
+    return Make(lambda look: measure(look).value, said, missing)
 
 
-def deviation(detector: str) -> Make:
+def deviation(detector: str, said: str) -> Make:
     """Distance from the peers as a detector of PEER_DETECTORS measured it in this sweep."""
-    made = _PEERS[detector]
+    judge = _PEERS[detector]
 
     def make(look: Look) -> F32:
-        return look.once(("measured", made.name), lambda: made.measure(look)).value
+        return look.once(("measured", judge.name), lambda: judge.measure(look)).value
 
-    return make
+    return Make(make, f"{said} (detector `{detector}`)", "unread, not at work, or too few peers")
 
 
 def settled(make: Make) -> Make:
@@ -96,7 +108,7 @@ def settled(make: Make) -> Make:
         value = np.asarray(make(look), np.float32)
         return np.where(booting, _NAN, value) if booting.any() else value
 
-    return later
+    return Make(later, make.said, f"{make.missing}; the minutes after a boot")
 
 
 def heard(look: Look) -> Bool:
@@ -112,12 +124,20 @@ def heard(look: Look) -> Bool:
 
 def events_1h(*groups: EventGroup) -> Make:
     """Events of some groups in an hour, together."""
-    return lambda look: _events(look, groups, day=False)
+    return Make(
+        lambda look: _events(look, groups, day=False),
+        f"events of {listed(groups)}, decayed over an hour",
+        "no event is known and the node is not heard of",
+    )
 
 
 def events_24h(*groups: EventGroup) -> Make:
     """Events of some groups in a day, together."""
-    return lambda look: _events(look, groups, day=True)
+    return Make(
+        lambda look: _events(look, groups, day=True),
+        f"events of {listed(groups)}, decayed over a day",
+        "no event is known and the node is not heard of",
+    )
 
 
 def _events(look: Look, groups: Sequence[EventGroup], *, day: bool) -> F32:
@@ -154,7 +174,16 @@ def rise_over_peers(metric: str, floor: float) -> Make:
             rise = (own - usual) * tamed
         return rise.astype(np.float32)
 
-    return make
+    return Make(
+        make,
+        f"mean of `{metric}` over a minute in means of an hour, less the same of the node's peers",
+        f"{UNREAD}; ten minutes after the first reading",
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as code, joined by commas."""
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def together(parts: Sequence[F32]) -> F32:
@@ -177,7 +206,7 @@ def worst_of(kind: EntityKind, make: Make) -> Make:
         worst[np.isneginf(worst)] = np.nan
         return worst
 
-    return of_node
+    return Make(of_node, f"the largest of the node's {PLURALS[kind]}: {make.said}", make.missing)
 
 
 def sum_of(kind: EntityKind, make: Make) -> Make:
@@ -191,7 +220,7 @@ def sum_of(kind: EntityKind, make: Make) -> Make:
         whole = np.bincount(rows[known], made[known], minlength=len(look.view))
         return np.where(count > 0, whole, np.nan).astype(np.float32)
 
-    return of_node
+    return Make(of_node, f"sum over the node's {PLURALS[kind]}: {make.said}", make.missing)
 
 
 def of_its_node(make: Make) -> Make:
@@ -201,7 +230,7 @@ def of_its_node(make: Make) -> Make:
         made = np.asarray(make(look.at(EntityKind.NODE)), np.float32)
         return made[look.view.node_rows] if made.size else np.full(len(look.view), _NAN)
 
-    return of_device
+    return Make(of_device, f"of its node: {make.said}", make.missing)
 
 
 def by_node(look: Look, told: dict[str, float], otherwise: float = np.nan) -> F32:

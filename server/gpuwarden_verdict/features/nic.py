@@ -24,7 +24,7 @@ from gpuwarden_verdict.features.making import (
     risen,
     settled,
 )
-from gpuwarden_verdict.features.scene import Column, Look
+from gpuwarden_verdict.features.scene import Column, Look, made
 from gpuwarden_verdict.features.standing import calm_share, leaves, ledger_columns
 from gpuwarden_verdict.features.trouble import nic_troubled, node_troubled
 from gpuwarden_verdict.signals import Plane
@@ -57,6 +57,7 @@ _UNANSWERED = (
 _PCIE_LOST = ("nic_aer_nonfatal_total", "nic_aer_fatal_total")
 
 
+@made("1 while the port is down, 0 while it is up")
 def _down(look: Look) -> F32:
     """1 while the port is down, 0 while it is up; NaN where neither is known."""
     known = ~np.isnan(look.latest("nic_port_state")) | ~np.isnan(look.latest("nic_carrier"))
@@ -68,6 +69,13 @@ def _job_rails(look: Look) -> I64:
     return combined(look.jobs(), rails(look))
 
 
+_NOT_UP = "unread, or the port is down"
+
+
+def _below(what: str) -> str:
+    return f"share of {what} that it lacks, of the same port of other nodes or of its own best"
+
+
 _wire = partial(column, plane=Plane.COUNTERS, fault=FaultClass.NIC)
 _structure = partial(column, plane=Plane.STRUCTURE, fault=FaultClass.NIC)
 _peer = partial(column, plane=Plane.PEERS, fault=FaultClass.NIC)
@@ -77,15 +85,21 @@ NIC_COLUMNS: tuple[Column, ...] = (
     _structure("port_down", make=settled(_down), cheap=True),
     _structure(
         "rate_deficit_ratio",
-        make=settled(measured(below_rail("nic_rate_bytes_per_second", is_up))),
+        make=settled(
+            measured(below_rail("nic_rate_bytes_per_second", is_up), _below("its rate"), _NOT_UP)
+        ),
     ),
     _structure(
         "pcie_width_deficit_ratio",
-        make=settled(measured(below_rail("nic_pcie_link_width", any_state))),
+        make=settled(
+            measured(below_rail("nic_pcie_link_width", any_state), _below("lanes of PCIe"))
+        ),
     ),
     _structure(
         "pcie_generation_deficit_ratio",
-        make=settled(measured(below_rail("nic_pcie_link_generation", any_state))),
+        make=settled(
+            measured(below_rail("nic_pcie_link_generation", any_state), _below("speed of PCIe"))
+        ),
     ),
     _wire("link_downed_1h", make=grown_1h(*_DOWNED), cheap=True),
     _wire("link_downed_24h", make=grown_24h(*_DOWNED), cheap=True),
@@ -105,24 +119,47 @@ NIC_COLUMNS: tuple[Column, ...] = (
         FaultClass.HOST,
         grown_1h("nic_out_of_buffer_total", "nic_rnr_nak_retries_total"),
     ),
-    _wire("pause_sent_ratio", make=measured(largest_rate(*pauses("sent")))),
+    _wire(
+        "pause_sent_ratio",
+        make=measured(largest_rate(*pauses("sent")), "share of the time that it stops others"),
+    ),
     column(
         "pause_received_ratio",
         Plane.COUNTERS,
         FaultClass.FABRIC,
-        measured(largest_rate(*pauses("received"))),
+        measured(largest_rate(*pauses("received")), "share of the time that it is told to pause"),
     ),
     _wire("pcie_corrected_1h", make=grown_1h("nic_aer_correctable_total")),
     _wire("pcie_uncorrected_24h", make=grown_24h(*_PCIE_LOST), cheap=True),
     _peer(
-        "corrected_bits_to_rail_ratio", make=measured(times_rail("nic_phy_corrected_bits_total"))
+        "corrected_bits_to_rail_ratio",
+        make=measured(
+            times_rail("nic_phy_corrected_bits_total"),
+            "corrected bits a second, in times of the same port of other nodes",
+        ),
     ),
-    _peer("receive_deficit_ratio", make=deviation("nic_receive_peers")),
-    _peer("transmit_deficit_ratio", make=deviation("nic_transmit_peers")),
+    _peer(
+        "receive_deficit_ratio",
+        make=deviation(
+            "nic_receive_peers", "share by which it receives less than the same port of its job"
+        ),
+    ),
+    _peer(
+        "transmit_deficit_ratio",
+        make=deviation(
+            "nic_transmit_peers", "share by which it sends less than the same port of its job"
+        ),
+    ),
     _event("nic_events_1h", make=events_1h(EventGroup.NIC), cheap=True),
     _event("nic_events_24h", make=events_24h(EventGroup.NIC), cheap=True),
-    _peer("job_ports_calm_ratio", make=calm_share(_job_rails, nic_troubled)),
-    _peer("leaf_calm_ratio", make=of_its_node(calm_share(leaves, node_troubled))),
+    _peer(
+        "job_ports_calm_ratio",
+        make=calm_share(_job_rails, nic_troubled, "the same ports of the job's other nodes"),
+    ),
+    _peer(
+        "leaf_calm_ratio",
+        make=of_its_node(calm_share(leaves, node_troubled, "the leaf switch's other nodes")),
+    ),
     *ledger_columns(FaultClass.NIC),
 )
 """How each is made, in the order of the matrix."""

@@ -29,7 +29,7 @@ from gpuwarden_verdict.features.making import (
     sum_of,
     worst_of,
 )
-from gpuwarden_verdict.features.scene import Column, Look, Make
+from gpuwarden_verdict.features.scene import Column, Look, Make, made
 from gpuwarden_verdict.features.standing import (
     FAILED_JOBS,
     HALF_YEAR_S,
@@ -57,6 +57,7 @@ from gpuwarden_wire.metrics import EntityKind
 NODE_VERSION = 2
 
 _FEWEST_RUNNING = 4.0
+_AT_REST = "unread, or few requests"
 _OPERATIONS = Operations("mount_operations_total", "mount_backlog_requests", 10.0)
 _DISK_OPERATIONS = ("disk_reads_completed_total", "disk_writes_completed_total")
 _DISK_SECONDS = ("disk_read_seconds_total", "disk_write_seconds_total")
@@ -64,23 +65,29 @@ _DISK_SECONDS = ("disk_read_seconds_total", "disk_write_seconds_total")
 
 def _stopped(metric: str) -> Make:
     """1 where something that should run does not, 0 where it does."""
-    return lambda look: np.float32(1.0) - look.latest(metric)
+    return Make(lambda look: np.float32(1.0) - look.latest(metric), f"1 less `{metric}`")
 
 
+@made("GPUs that should show and that the PCI bus does not list")
 def _gpus_off_pci(look: Look) -> F32:
     """GPUs that the driver should show and that the PCI bus does not even list."""
     return look.latest("node_gpus_expected") - look.latest("node_gpus_on_pci")
 
 
+@made("1 for a GPU that is silent while others of its node are read")
 def _gpus_silent(look: Look) -> F32:
-    return (silence(look) > 0).astype(np.float32)
+    quiet = silence(look)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isnan(quiet), np.nan, quiet > 0).astype(np.float32)
 
 
+@made("network mounts that were there since the first reading and are not")
 def _mounts_lost(look: Look) -> F32:
     """Network mounts that were there since the first reading and are not."""
     return look.view.highest("node_nfs_mounts") - look.latest("node_nfs_mounts")
 
 
+@made("share by which interrupts are below their last hour, and below the peers' change")
 def _interrupts_deficit(look: Look) -> F32:
     """Share by which interrupts are below their own last hour, and below the peers' change."""
     own, peers = change_to_usual(look, INTERRUPTS)
@@ -90,6 +97,10 @@ def _interrupts_deficit(look: Look) -> F32:
     return deficit.astype(np.float32)
 
 
+@made(
+    "share by which runnable processes are below their last hour",
+    "unread, or four processes usually run at most",
+)
 def _running_deficit(look: Look) -> F32:
     """Share by which runnable processes are below their own last hour."""
     usual = look.view.ewma_slow(RUNNING)
@@ -98,12 +109,14 @@ def _running_deficit(look: Look) -> F32:
         return np.where(usual >= _FEWEST_RUNNING, deficit, np.float32(np.nan))
 
 
+@made("share of the memory that is not available")
 def _memory_used(look: Look) -> F32:
     with np.errstate(divide="ignore", invalid="ignore"):
         free = look.latest("node_memory_available_bytes") / look.latest("node_memory_total_bytes")
     return np.float32(1.0) - free
 
 
+@made("mean time of an operation", "unread, or less than one operation a second")
 def _disk_wait(look: Look) -> F32:
     """Of disks: mean time of an operation, seconds; NaN where fewer than one a second is done."""
     done = look.mean(_DISK_OPERATIONS[0]) + look.mean(_DISK_OPERATIONS[1])
@@ -191,13 +204,21 @@ NODE_COLUMNS: tuple[Column, ...] = (
             measured(
                 share_of_time(
                     "mount_queue_seconds_total", "mount_execute_seconds_total", _OPERATIONS
-                )
+                ),
+                "share of the time of requests that they wait on the client",
+                _AT_REST,
             )
         ),
     ),
     _storage(
         "mount_request_seconds",
-        make=_of_mounts(measured(seconds_each("mount_execute_seconds_total", _OPERATIONS))),
+        make=_of_mounts(
+            measured(
+                seconds_each("mount_execute_seconds_total", _OPERATIONS),
+                "time of a request",
+                _AT_REST,
+            )
+        ),
     ),
     _storage("mount_retransmits_1h", make=_of_mounts(grown_1h("mount_retransmits_total"))),
     _storage("mount_timeouts_24h", make=_of_mounts(grown_24h("mount_major_timeouts_total"))),
@@ -241,9 +262,11 @@ NODE_COLUMNS: tuple[Column, ...] = (
         make=sum_of(EntityKind.GPU, events_24h(*HARDWARE)),
         cheap=True,
     ),
-    _near("job_nodes_calm_ratio", make=calm_share(jobs, node_troubled)),
-    _near("rack_calm_ratio", make=calm_share(racks, node_troubled)),
-    _near("leaf_calm_ratio", make=calm_share(leaves, node_troubled)),
+    _near("job_nodes_calm_ratio", make=calm_share(jobs, node_troubled, "the job's other nodes")),
+    _near("rack_calm_ratio", make=calm_share(racks, node_troubled, "the rack's other nodes")),
+    _near(
+        "leaf_calm_ratio", make=calm_share(leaves, node_troubled, "the leaf switch's other nodes")
+    ),
     _record("job_age_hours", make=job_age_hours),
     FAILED_JOBS,
     *ledger_columns(FaultClass.HOST),

@@ -47,8 +47,34 @@ class Look(Scene):
         return Look(kind, self.state, self.fleet, self.now, self.ledger)
 
 
-Make = Callable[[Look], npt.NDArray[np.floating]]
-"""From one kind at one moment to shape (N,), NaN where a reading is missing."""
+UNREAD = "nothing that may be judged was read"
+"""Of a node that is not heard of, of a part that its node names no more, or too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """How a feature is made, and what it is in words.
+
+    Attributes:
+        call: From one kind at one moment to shape (N,), NaN where it is missing.
+        said: What it is, for people.
+        missing: When it is missing, for people.
+    """
+
+    call: Callable[[Look], npt.NDArray[np.floating]]
+    said: str
+    missing: str = UNREAD
+
+    def __call__(self, look: Look) -> npt.NDArray[np.floating]:
+        """The values."""
+        return self.call(look)
+
+
+def made(
+    said: str, missing: str = UNREAD
+) -> Callable[[Callable[[Look], npt.NDArray[np.floating]]], Make]:
+    """Say what a function makes; see `Make`."""
+    return lambda call: Make(call, said, missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from gpuwarden_verdict.context import NodePlace
 from gpuwarden_verdict.entities import FaultClass
-from gpuwarden_verdict.features.making import DAY_S, column, of_its_node
-from gpuwarden_verdict.features.scene import Column, Look, Make
+from gpuwarden_verdict.features.making import DAY_S, column, listed, of_its_node
+from gpuwarden_verdict.features.scene import Column, Look, Make, made
 from gpuwarden_verdict.job_ends import JobOutcome
 from gpuwarden_verdict.ledger import SEVERE_MARKS, Mark
 from gpuwarden_verdict.memory import NO_CODE
@@ -21,13 +20,13 @@ LEAST_AGE_S = DAY_S
 """Marks of the last day are the present case: other planes tell of it, and it must not count
 twice."""
 MONTH_S, HALF_YEAR_S = 30 * DAY_S, 180 * DAY_S
-_NOWHERE = NodePlace()
+_NEVER = "never: 0 where nothing is on record"
 
 Troubled = Callable[[Look], Bool]
 """Entities of a kind with trouble now, shape (N,)."""
 
 
-def calm_share(codes: Callable[[Look], I64], troubled: Troubled) -> Make:
+def calm_share(codes: Callable[[Look], I64], troubled: Troubled, whom: str) -> Make:
     """Share of the others of an entity's group that have no trouble now.
 
     The more of them have trouble, the less an entity's own trouble is its own. NaN for who has no
@@ -47,7 +46,11 @@ def calm_share(codes: Callable[[Look], I64], troubled: Troubled) -> Make:
         share[inside] = np.where(others > 0, 1.0 - of_others, np.nan)
         return share
 
-    return make
+    return Make(
+        make,
+        f"share of {whom} without trouble now",
+        "not in such a group, or alone in it",
+    )
 
 
 def jobs(look: Look) -> I64:
@@ -73,6 +76,7 @@ def _places(look: Look, what: str) -> I64:
     return look.once(("places", what), make)
 
 
+@made("how long the job has run", "no job, or one that ran before this process started")
 def job_age_hours(look: Look) -> F32:
     """How long the job has run: a program's own mistakes show early, a part's at any time.
 
@@ -87,6 +91,10 @@ def job_age_hours(look: Look) -> F32:
     return age
 
 
+@made(
+    "jobs that failed there within a day, one of many nodes counting for less",
+    "never: 0 where none is known to have failed",
+)
 def failed_jobs(look: Look) -> F32:
     """Of nodes: jobs that failed there within a day, one of many nodes counting for less.
 
@@ -113,7 +121,8 @@ def on_record(marks: Collection[Mark], window_s: float) -> Make:
         counted = look.ledger.counted(look.kind, marks, look.now, window_s, LEAST_AGE_S)
         return _spread(look, counted)
 
-    return make
+    said = f"on record of the part within {window_s / DAY_S:.0f} days: {_in_words(marks)}"
+    return Make(make, said, _NEVER)
 
 
 def fading(marks: Collection[Mark], constant_s: float) -> Make:
@@ -123,7 +132,12 @@ def fading(marks: Collection[Mark], constant_s: float) -> Make:
         counted = look.ledger.decayed(look.kind, marks, look.now, constant_s, LEAST_AGE_S)
         return _spread(look, counted)
 
-    return make
+    said = f"on record of the part, decayed over {constant_s / DAY_S:.0f} days: {_in_words(marks)}"
+    return Make(make, said, _NEVER)
+
+
+def _in_words(marks: Collection[Mark]) -> str:
+    return "severe events" if marks is SEVERE_MARKS else listed(sorted(marks))
 
 
 def _spread(look: Look, counted: F64) -> F32:

@@ -7,7 +7,7 @@ import numpy as np
 from gpuwarden_verdict.detectors.reading import Bool, of_nodes
 from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.features.making import by_node, events_1h
-from gpuwarden_verdict.features.scene import Look
+from gpuwarden_verdict.features.scene import Look, made
 from gpuwarden_verdict.windows.planes import F32
 from gpuwarden_wire.metrics import EntityKind
 
@@ -35,6 +35,10 @@ _HALF = 0.5
 """Counts decay with an hour: an event is trouble of now for some forty minutes."""
 
 
+@made(
+    "by how much it lags behind its node's other GPUs, less a minute, at most an hour",
+    "the whole node is silent",
+)
 def silence(look: Look) -> F32:
     """Seconds by which a GPU's latest reading lags behind its node's latest GPU reading.
 
@@ -60,11 +64,12 @@ def _silence(look: Look) -> F32:
     return np.where(unheard, np.nan, behind).astype(np.float32)
 
 
+@made("GPUs that should show and do not, by the agent's count or the server's record")
 def gpus_missing(look: Look) -> F32:
     """Of nodes: GPUs that should show and do not, by the agent's count or the server's record."""
     told = look.latest("node_gpus_expected")
     kept = by_node(look, {node: float(count) for node, count in look.fleet.gpus_expected.items()})
-    return np.fmax(np.fmax(told, kept) - look.latest("node_gpus_visible"), np.float32(0.0))
+    return np.maximum(np.fmax(told, kept) - look.latest("node_gpus_visible"), np.float32(0.0))
 
 
 def gpu_troubled(look: Look) -> Bool:
