@@ -35,7 +35,7 @@ MOST_OF_A_MARK = 64
 _MAGIC = b"GWPL"
 _VERSION = 1
 _PREFIX = struct.Struct("<4sHII")
-_FIELDS = (("part", "<u4"), ("mark", "<u2"), ("at", "<f8"), ("weight", "<f4"))
+_FIELDS = (("part", "<u4"), ("mark", "<u2"), ("at", "<f8"), ("weight", "<f8"))
 
 
 class LedgerFormError(Exception):

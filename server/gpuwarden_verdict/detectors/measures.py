@@ -195,6 +195,8 @@ def _together(scene: Scene, metrics: tuple[str, ...], grown_of: Callable[[Scene,
 
 def _grown_1h(scene: Scene, metric: str) -> F32:
     young = scene.once("young", lambda: _young(scene))
+    if not young.any():
+        return scene.grown_1h(metric)
     return np.where(young, scene.mean(metric) * HOUR_S, scene.grown_1h(metric)).astype(np.float32)
 
 
@@ -207,6 +209,5 @@ def _young(scene: Scene) -> Bool:
 def _crowd(scene: Scene) -> Callable[[Bool], F32] | None:
     if scene.kind is not EntityKind.NIC:
         return None
-    rail = rail_in_pool(scene)
     everyone = np.ones(len(scene.view), np.bool_)
-    return lambda beyond: rail.share(beyond, everyone)
+    return lambda beyond: rail_in_pool(scene).share(beyond, everyone)

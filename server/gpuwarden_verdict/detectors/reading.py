@@ -30,12 +30,20 @@ def fresh(state: FleetReading, view: KindView, metric: str, fleet: FleetContext)
 
     Both ages are the agent's clock, so that a wrong clock does not make readings old. Shape (N,).
     """
-    present = view.missing_code(metric) == NUMBER
+    return read_now(view, metric) & heard_of(state, view, fleet)
+
+
+def read_now(view: KindView, metric: str) -> Bool:
+    """Entities whose reading of a metric is a number, and as new as their others, shape (N,)."""
     with np.errstate(invalid="ignore"):
-        recent = view.lag_s(metric) <= FRESH_S
-    heard: Bool = ~of_nodes(state, view, fleet.silent_nodes)
-    heard &= present & recent & still_named(state, view)
-    return heard
+        current: Bool = view.lag_s(metric) <= FRESH_S
+    current &= view.missing_code(metric) == NUMBER
+    return current
+
+
+def heard_of(state: FleetReading, view: KindView, fleet: FleetContext) -> Bool:
+    """Entities of nodes that are heard of, and that their node goes on to name, shape (N,)."""
+    return ~of_nodes(state, view, fleet.silent_nodes) & still_named(state, view)
 
 
 def still_named(state: FleetReading, view: KindView) -> Bool:

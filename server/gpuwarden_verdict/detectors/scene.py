@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.peer_groups import model_codes
-from gpuwarden_verdict.detectors.reading import Bool, fresh
+from gpuwarden_verdict.detectors.reading import Bool, heard_of, read_now
 from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.memory import NO_CODE
 from gpuwarden_verdict.tuning.limits import Scopes
@@ -65,15 +65,17 @@ class Scene:
         """The same sweep, another kind."""
         return Scene(kind, self.state, self.fleet, self.now)
 
+    def heard(self) -> Bool:
+        """Entities of nodes that are heard of, and that their node goes on to name, shape (N,)."""
+        return self.once("heard", lambda: heard_of(self.state, self.view, self.fleet))
+
     def known_metrics(self) -> frozenset[str]:
         """Metrics that anybody ever sent."""
         return self.once("metrics", lambda: frozenset(self.view.metrics))
 
     def fresh(self, metric: str) -> Bool:
         """Entities whose reading may be judged (`reading.fresh`), shape (N,)."""
-        return self.once(
-            ("fresh", metric), lambda: fresh(self.state, self.view, metric, self.fleet)
-        )
+        return self.once(("fresh", metric), lambda: read_now(self.view, metric) & self.heard())
 
     def latest(self, metric: str) -> F32:
         """Latest readings, NaN where they may not be judged, shape (N,)."""

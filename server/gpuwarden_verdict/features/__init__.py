@@ -14,7 +14,7 @@ from gpuwarden_verdict.features.contract import Feature, FeatureSet, FeatureTabl
 from gpuwarden_verdict.features.gpu import GPU_COLUMNS, GPU_VERSION
 from gpuwarden_verdict.features.nic import NIC_COLUMNS, NIC_VERSION
 from gpuwarden_verdict.features.node import NODE_COLUMNS, NODE_VERSION
-from gpuwarden_verdict.features.scene import Column, FeatureScene, Look
+from gpuwarden_verdict.features.scene import Column, FeatureScene, Look, Some
 from gpuwarden_verdict.windows.planes import F32, I64
 from gpuwarden_wire.metrics import EntityKind
 
@@ -87,9 +87,8 @@ def column_of(kind: EntityKind, name: str, scene: FeatureScene, now: float) -> F
         scene: See `feature_table`.
         now: Epoch seconds.
     """
-    place = FEATURE_SETS[kind].names.index(name)
     look = Look(kind, scene.state, scene.fleet, now, scene.ledger)
-    return np.asarray(FEATURE_COLUMNS[kind][place].make(look), np.float32)
+    return _whole(look, FEATURE_SETS[kind].names.index(name))
 
 
 def _table(
@@ -99,10 +98,26 @@ def _table(
     view = look.view
     seen = np.flatnonzero(~np.isnan(view.last_seen_at()))
     chosen = seen if rows is None else seen[rows]
-    everyone = chosen.size == len(view) and rows is None
+    some = Some.of_rows(look, chosen) if chosen.size * _FEW < len(view) else None
+    everyone = rows is None and chosen.size == len(view)
     matrix = np.empty((chosen.size, len(places)), dtype=np.float32)
     for column, place in enumerate(places):
-        made = FEATURE_COLUMNS[kind][place].make(look)
-        matrix[:, column] = made if everyone else made[chosen]
-    refs = view.refs
-    return FeatureTable(list(refs) if everyone else [refs[row] for row in chosen.tolist()], matrix)
+        make = FEATURE_COLUMNS[kind][place].make
+        if some is not None and make.alone:
+            matrix[:, column] = make(some)
+        else:
+            whole = _whole(look, place)
+            matrix[:, column] = whole if everyone else whole[chosen]
+    return FeatureTable([view.refs[row] for row in chosen.tolist()], matrix)
+
+
+def _whole(look: Look, place: int) -> F32:
+    """A column of all entities, made once a moment: the first stage asks for some beforehand."""
+    make = FEATURE_COLUMNS[look.kind][place].make
+    return look.once(
+        ("feature", place, look.now, id(look.ledger)), lambda: np.asarray(make(look), np.float32)
+    )
+
+
+_FEW = 8
+"""Of so many times more entities, columns that ask for nothing of others are made of few."""

@@ -181,7 +181,7 @@ def _clock_deficit(look: Look) -> F32:
     return np.where(capped & ~np.isnan(deficit), np.fmin(deficit, np.float32(0.0)), deficit)
 
 
-@made("utilisation less the share of the power limit that is drawn")
+@made("utilisation less the share of the power limit that is drawn", alone=True)
 def _busy_without_power(look: Look) -> F32:
     """Utilisation less the share of the power limit that is drawn: a hung kernel is busy."""
     limit = look.view.last("gpu_power_limit_watts")
@@ -192,7 +192,9 @@ def _busy_without_power(look: Look) -> F32:
 def _to_limit(metric: str, limit: str) -> Make:
     """Degrees above the limit: below 0 while there is room."""
     return Make(
-        lambda look: look.latest(metric) - look.view.last(limit), f"`{metric}` less `{limit}`"
+        lambda look: look.latest(metric) - look.view.last(limit),
+        f"`{metric}` less `{limit}`",
+        alone=True,
     )
 
 
@@ -206,7 +208,7 @@ def _probe_times(look: Look) -> F32:
     return times.astype(np.float32)
 
 
-@made("rows remapped for life, decayed over seven days since the last one")
+@made("rows remapped for life, decayed over seven days since the last one", alone=True)
 def _remapped_lately(look: Look) -> F32:
     """Rows remapped for life, weighed by how lately the last one was."""
     view = look.view
@@ -214,14 +216,14 @@ def _remapped_lately(look: Look) -> F32:
     return total(*_REMAPPED)(look) * np.exp(-quiet_s / np.float32(QUIET_S))
 
 
-@made("1 a row remap waits for a reset, 2 one failed, 3 both")
+@made("1 a row remap waits for a reset, 2 one failed, 3 both", alone=True)
 def _remap_state(look: Look) -> F32:
     """1 a remap waits for a reset, 2 one failed, 3 both."""
     waits = look.latest("gpu_row_remap_pending")
     return waits + np.float32(2.0) * look.latest("gpu_row_remap_failure")
 
 
-@made("memory banks with few spare rows or none")
+@made("memory banks with few spare rows or none", alone=True)
 def _banks_short(look: Look) -> F32:
     """Memory banks with few spare rows or none."""
     return together(
@@ -253,7 +255,7 @@ def _links_down(look: Look) -> F32:
     return np.where(look.view.last(MIG) == 1.0, np.float32(np.nan), down)
 
 
-@made("share of its readings that it gave and gives no more")
+@made("share of its readings that it gave and gives no more", alone=True)
 def _readings_lost(look: Look) -> F32:
     """Share of the readings that the GPU gave and gives no more."""
     lost, read = look.latest("gpu_readings_lost"), look.latest("gpu_readings")

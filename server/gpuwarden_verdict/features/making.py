@@ -18,7 +18,7 @@ from gpuwarden_verdict.detectors.measures import (
     growth_an_hour,
 )
 from gpuwarden_verdict.detectors.peer_deviation import PEER_DETECTORS
-from gpuwarden_verdict.detectors.reading import Bool, in_boot_grace, of_nodes, still_named
+from gpuwarden_verdict.detectors.reading import in_boot_grace
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.features.contract import Feature
@@ -47,13 +47,15 @@ def column(
 
 def latest(metric: str) -> Make:
     """The latest reading."""
-    return Make(lambda look: look.latest(metric), f"`{metric}` as last read")
+    return Make(lambda look: look.latest(metric), f"`{metric}` as last read", alone=True)
 
 
 def mean(metric: str) -> Make:
     """The mean of the last minute; of a counter, its rate a second."""
     a_second = " a second" if metric.endswith("_total") else ""
-    return Make(lambda look: look.mean(metric), f"mean of `{metric}`{a_second} over a minute")
+    return Make(
+        lambda look: look.mean(metric), f"mean of `{metric}`{a_second} over a minute", alone=True
+    )
 
 
 def total(*metrics: str) -> Make:
@@ -61,17 +63,18 @@ def total(*metrics: str) -> Make:
     return Make(
         lambda look: together([look.latest(metric) for metric in metrics]),
         f"{listed(metrics)} as last read",
+        alone=True,
     )
 
 
 def grown_1h(*metrics: str) -> Make:
     """Growth of some counters in an hour, together."""
-    return measured(growth_an_hour(*metrics), f"growth of {listed(metrics)} in an hour")
+    return _grown(growth_an_hour(*metrics), f"growth of {listed(metrics)} in an hour")
 
 
 def grown_24h(*metrics: str) -> Make:
     """Growth of some counters in a day, together."""
-    return measured(growth_a_day(*metrics), f"growth of {listed(metrics)} in a day")
+    return _grown(growth_a_day(*metrics), f"growth of {listed(metrics)} in a day")
 
 
 def risen(*metrics: str) -> Make:
@@ -80,7 +83,12 @@ def risen(*metrics: str) -> Make:
     return Make(
         lambda look: hour(look) - day(look) / np.float32(DAY_H),
         f"growth of {listed(metrics)} in an hour, above an hour's share of the day's",
+        alone=True,
     )
+
+
+def _grown(measure: Measure, said: str) -> Make:
+    return Make(lambda look: measure(look).value, said, alone=True)
 
 
 def measured(measure: Measure, said: str, missing: str = UNREAD) -> Make:
@@ -108,18 +116,7 @@ def settled(make: Make) -> Make:
         value = np.asarray(make(look), np.float32)
         return np.where(booting, _NAN, value) if booting.any() else value
 
-    return Make(later, make.said, f"{make.missing}; the minutes after a boot")
-
-
-def heard(look: Look) -> Bool:
-    """Entities of nodes that are heard of, and that their node goes on to name, shape (N,)."""
-    return look.once(
-        "heard",
-        lambda: (
-            ~of_nodes(look.state, look.view, look.fleet.silent_nodes)
-            & still_named(look.state, look.view)
-        ),
-    )
+    return Make(later, make.said, f"{make.missing}; the minutes after a boot", make.alone)
 
 
 def events_1h(*groups: EventGroup) -> Make:
@@ -128,6 +125,7 @@ def events_1h(*groups: EventGroup) -> Make:
         lambda look: _events(look, groups, day=False),
         f"events of {listed(groups)}, decayed over an hour",
         "no event is known and the node is not heard of",
+        alone=True,
     )
 
 
@@ -137,6 +135,7 @@ def events_24h(*groups: EventGroup) -> Make:
         lambda look: _events(look, groups, day=True),
         f"events of {listed(groups)}, decayed over a day",
         "no event is known and the node is not heard of",
+        alone=True,
     )
 
 
@@ -151,7 +150,7 @@ def _events(look: Look, groups: Sequence[EventGroup], *, day: bool) -> F32:
                 else look.view.events_1h(group, look.now)
             ),
         )
-    return np.where(heard(look) | (count > 0), count, _NAN)
+    return np.where(look.heard() | (count > 0), count, _NAN)
 
 
 def rise_over_peers(metric: str, floor: float) -> Make:
@@ -230,7 +229,7 @@ def of_its_node(make: Make) -> Make:
         made = np.asarray(make(look.at(EntityKind.NODE)), np.float32)
         return made[look.view.node_rows] if made.size else np.full(len(look.view), _NAN)
 
-    return Make(of_device, f"of its node: {make.said}", make.missing)
+    return Make(of_device, f"of its node: {make.said}", make.missing, alone=True)
 
 
 def by_node(look: Look, told: dict[str, float], otherwise: float = np.nan) -> F32:

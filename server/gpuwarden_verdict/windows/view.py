@@ -216,8 +216,15 @@ class KindView:
         return None, -1
 
     def only(self, rows: I64) -> KindView:
-        """Some entities, in the order of `rows`, as they are now: far cheaper than all."""
-        return KindView(self._planes.picked(rows))
+        """Some entities, in the order of `rows`: far cheaper than all.
+
+        What was read of all is theirs too; anything else is as it is now.
+        """
+        some = KindView(self._planes.picked(rows))
+        if self.changes == self._planes.changes:
+            read = ((key, column) for key, column in self._columns.items() if key[0])
+            some._columns = {key: column[rows] for key, column in read}
+        return some
 
     def read_ahead(self, columns: Sequence[tuple[str, str]]) -> None:
         """Copy columns, by plane and metric, that will be asked for."""

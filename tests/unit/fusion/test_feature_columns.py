@@ -60,15 +60,18 @@ def of(kind: EntityKind, name: str, seen: FeatureScene, fleet: Fleet) -> dict[st
 
 
 def test_some_rows_and_the_cheap_columns_are_those_of_the_whole_table() -> None:
-    fleet = at_work(nodes=2)
+    fleet = at_work(nodes=9)
+    fleet.state.note_event(gpu_ref(0, 3), EventGroup.XID_MEMORY, fleet.now, 1)
+    fleet.tell([gpu_ref(0, 5)], gpu_pcie_link_width=8.0, gpu_ecc_corrected_volatile_total=4.0)
     for kind in (GPU, NODE):
         whole = feature_table(kind, scene(fleet), fleet.now)
         cheap = cheap_table(kind, scene(fleet), fleet.now)
         places = list(FEATURE_SETS[kind].cheap)
         assert np.array_equal(cheap.matrix, whole.matrix[:, places], equal_nan=True)
-        some = feature_table(kind, scene(fleet), fleet.now, np.array([1]))
-        assert list(some.refs) == [whole.refs[1]]
-        assert np.array_equal(some.matrix[0], whole.matrix[1], equal_nan=True)
+        for rows in (np.array([5, 3]) if kind is GPU else np.array([1]), np.arange(9)[::-1]):
+            some = feature_table(kind, scene(fleet, silent_nodes=frozenset()), fleet.now, rows)
+            assert list(some.refs) == [whole.refs[row] for row in rows.tolist()]
+            assert np.array_equal(some.matrix, whole.matrix[rows], equal_nan=True)
 
 
 def test_of_a_silent_node_nothing_is_known_but_what_is_on_record() -> None:
