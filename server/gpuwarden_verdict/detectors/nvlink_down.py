@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.about import About
-from gpuwarden_verdict.detectors.peer_groups import group_median, model_codes
+from gpuwarden_verdict.detectors.peer_groups import model_median
 from gpuwarden_verdict.detectors.reading import (
     Bool,
     clear_recoveries,
@@ -107,6 +107,6 @@ def usual_links(state: FleetReading, view: KindView, fleet: FleetContext) -> F32
     readable: Bool = fresh(state, view, ACTIVE, fleet)
     seen = np.where(readable, view.last(ACTIVE), np.nan)
     usual: F32 = np.fmax(
-        view.highest(ACTIVE), group_median(seen, model_codes(view, fleet), FEWEST_PEERS)
+        view.highest(ACTIVE), model_median(seen, view, fleet, FEWEST_PEERS)
     ).astype(np.float32)
     return usual

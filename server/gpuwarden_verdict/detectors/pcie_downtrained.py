@@ -10,7 +10,7 @@ import numpy as np
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.load import under_load
-from gpuwarden_verdict.detectors.peer_groups import group_median, model_codes
+from gpuwarden_verdict.detectors.peer_groups import model_median
 from gpuwarden_verdict.detectors.reading import (
     Bool,
     clear_recoveries,
@@ -117,7 +117,7 @@ class PcieDowntrainedDetector:
     def usual(self, view: KindView, fleet: FleetContext) -> F64:
         """What most working GPUs of the model run at, the maximum where few are seen."""
         working = np.where(under_load(view), view.last(self.metric), np.nan)
-        usual = group_median(working, model_codes(view, fleet), FEWEST_PEERS)
+        usual = model_median(working, view, fleet, FEWEST_PEERS)
         return np.where(np.isnan(usual), np.inf, usual)
 
     def _signal(self, ref: EntityRef, runs: float, most: float, now: float) -> Signal:

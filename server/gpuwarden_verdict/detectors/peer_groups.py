@@ -29,6 +29,17 @@ def group_median(values: AnyArray, groups: I64, fewest: int) -> F64:
     return grouping.per_entity(of_group).astype(np.float64)
 
 
+def model_median(values: AnyArray, view: KindView, fleet: FleetContext, fewest: int) -> F64:
+    """Median of each GPU's model, as `group_median`; the groups are laid out once a sweep."""
+    shared, key = fleet.memory.scratch(fleet), ("models", id(view), view.changes, fewest)
+    if key not in shared:
+        # the view with it: its identity is not given away
+        shared[key] = view, Grouping(model_codes(view, fleet), fewest)
+    grouping: Grouping = shared[key][1]
+    of_group = grouping.middle(values.astype(np.float32)).median
+    return grouping.per_entity(of_group).astype(np.float64)
+
+
 def group_highest(values: AnyArray, groups: I64) -> F64:
     """Highest number of each entity's group, float64, shape (N,); its own where none is known."""
     highest = np.asarray(values, np.float64).copy()
