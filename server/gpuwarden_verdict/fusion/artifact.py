@@ -28,6 +28,8 @@ MANIFEST = "MANIFEST.json"
 ARTIFACT_FORMAT = "gpuwarden-fusion"
 ARTIFACT_VERSION = 1
 
+_NAMED = 5
+
 
 class ModelError(Exception):
     """A model that must not be used; the message says why and what to do."""
@@ -242,8 +244,9 @@ def _check_schema(manifest: Manifest, sheet: FeatureSheet, features: FeatureSet)
     given = tuple((f.name, f.plane, f.monotone) for f in sheet.features)
     if sheet.schema_hash == features.schema_hash and given == expected:
         return
-    names = {f.name for f in sheet.features} ^ set(features.names)
-    differing = f" (differ in {', '.join(sorted(names))})" if names else ""
+    names = sorted({f.name for f in sheet.features} ^ set(features.names))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    differing = f" (differ in {', '.join(names[:_NAMED])}{more})" if names else ""
     raise ModelError(
         f"model {manifest.version} was trained on feature schema {sheet.schema_hash}, this"
         f" gpuwarden computes {features.schema_hash}{differing}: retrain it with `gpuwarden train`,"

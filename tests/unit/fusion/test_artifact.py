@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gpuwarden_verdict.fusion import ModelError, decode_model
+from gpuwarden_wire.metrics import EntityKind
 from tests.builders.simulated import GPU_FEATURES, SHIPPED, shipped_files, shipped_model
 
 
@@ -105,3 +106,35 @@ def test_json_that_is_none_is_refused() -> None:
 def test_feature_names_are_unique_and_say_their_plane() -> None:
     assert len({feature.name for feature in GPU_FEATURES.features}) == len(GPU_FEATURES)
     assert len({feature.plane for feature in GPU_FEATURES.features}) >= 4
+
+
+def test_a_model_of_another_kind_is_refused_with_the_mend() -> None:
+    with pytest.raises(ModelError, match=r"scores entities of kind gpu.*kind nic.*folder of gpu"):
+        decode_model(shipped_files(), EntityKind.NIC)
+    moon = edited(shipped_files(), "MANIFEST.json", lambda m: m.update(kind="moon"))
+    with pytest.raises(ModelError, match=r"'gpu' by features\.json and 'moon' by MANIFEST"):
+        decode_model(moon)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"operating_point": 1.5}, "no probability between 0 and 1; retrain"),
+        ({"first_stage": [{"feature": "moon", "above": 1.0}]}, "asks for moon.*retrain"),
+        ({"novelty": {"center": [0], "spread": [1], "limit": 1}}, "does not fit its.*retrain"),
+    ],
+)
+def test_what_stands_around_the_trees_must_fit(change: dict[str, Any], told: str) -> None:
+    files = shipped_files()
+    content = edited(files, "features.json", lambda sheet: sheet.update(change))["features.json"]
+    with pytest.raises(ModelError, match=told):
+        decode_model(resealed(files, "features.json", content))
+
+
+def test_an_archive_that_was_cut_short_is_refused_with_the_mend() -> None:
+    files = shipped_files()
+    cut = files["model.npz"][:-200]
+    with pytest.raises(ModelError, match=r"model\.npz is not what .* restore the folder"):
+        decode_model({**files, "model.npz": cut})
+    with pytest.raises(ModelError, match=r"model\.npz cannot be read .*copy the whole folder"):
+        decode_model(resealed(files, "model.npz", cut))
