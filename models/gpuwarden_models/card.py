@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+from gpuwarden_models.simulate import Variation
 from gpuwarden_verdict.features import FeatureSet
 
 _NAMES = {"gpu": "GPU", "node": "node", "nic": "network port"}
@@ -108,8 +110,25 @@ def _command(recording: Mapping[str, Any]) -> str:
         f"gpuwarden simulate --nodes {recording['nodes']}"
         f" --gpus-per-node {recording['gpus'] // recording['nodes']} --hours {hours:g}"
         f" --seed {recording['seed']} --interval-s {recording['interval_s']:g}"
-        f"{' --common-causes' if recording['common_causes'] else ''} --out {recording['name']}"
+        f"{_options(recording['variation'])} --out {recording['name']}"
     )
+
+
+def _options(variation: Mapping[str, Any]) -> str:
+    """Options of `gpuwarden simulate` for what departs from the usual."""
+    usual = asdict(Variation())
+    words: list[str] = []
+    for name, value in variation.items():
+        if name not in usual or value == usual[name] or (not value and not usual[name]):
+            continue
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f" --{'' if value else 'no-'}{option}")
+        elif isinstance(value, list | tuple):
+            words.append(f" --{option} {','.join(value)}")
+        else:
+            words.append(f" --{option} {value}")
+    return "".join(words)
 
 
 def _recording(recording: Mapping[str, Any]) -> str:

@@ -142,6 +142,7 @@ def extract(recording: Path, out: Path, step_s: float = SAMPLE_EVERY_S) -> Featu
         parameters_sha256=opened.parameters_hash,
         seed=opened.seed,
         common_causes=opened.common_causes,
+        variation=opened.variation,
     )
     cache = FeatureCache(facts, opened.labels, kinds)
     write_cache(path, cache)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -41,6 +42,7 @@ class RecordingFacts:
         parameters_sha256: Of that program's parameters, "" where it does not say.
         seed: Its seed, None where it does not say.
         common_causes: Whether what many entities show together was simulated too.
+        variation: How a simulated one departs from the usual, by the simulator's words.
     """
 
     name: str
@@ -56,6 +58,7 @@ class RecordingFacts:
     parameters_sha256: str = ""
     seed: int | None = None
     common_causes: bool = False
+    variation: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def hours(self) -> float:

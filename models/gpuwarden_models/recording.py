@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -137,6 +138,7 @@ class Recording(History):
         generator: Program that made it up, "gpuwarden-simulator" for ours, "" where it does not
             say, or where nothing is made up.
         parameters_hash: SHA-256 of that program's parameters, "" where it does not say.
+        variation: How a simulated one departs from the usual, by the simulator's words.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class Recording(History):
         self.common_causes = described.common_causes
         self.generator = described.generator
         self.parameters_hash = described.parameters_sha256
+        self.variation: Mapping[str, Any] = described.variation
         tables = read_tables(folder)
         catalogue = Catalogue(tuple(kinds))
         source = _Files(folder, kinds)
@@ -189,6 +192,7 @@ class Description(msgspec.Struct, frozen=True):
     common_causes: bool = False
     generator: str = ""
     parameters_sha256: str = ""
+    variation: dict[str, Any] = {}
 
 
 class _Files:
