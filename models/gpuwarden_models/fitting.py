@@ -64,7 +64,7 @@ def fit(
     classifier = HistGradientBoostingClassifier(
         max_iter=trees,
         learning_rate=0.08,
-        max_leaf_nodes=10,
+        max_leaf_nodes=16,
         min_samples_leaf=60,
         l2_regularization=1.0,
         early_stopping=False,

@@ -209,7 +209,7 @@ def test_why_of_a_healthy_gpu_says_so(server: Running) -> None:
     case = get(server, "/v1/gpus/GPU-gpu-0-0/why")
     assert (case["verdict"]["usable"], case["incidents"], case["decisions"]) == ("yes", [], [])
     node = get(server, "/v1/nodes/gpu-0/why")
-    assert node["risk"] is None and "no reading of it" in node["risk_missing"]
+    assert node["risk"] is None and "no reading of this node" in node["risk_missing"]
     assert case["gate"]["open"] is False
     assert case["gate"]["missing"]
 

@@ -142,7 +142,8 @@ def _risk(sources: ReadSources, ref: EntityRef) -> Risk | None:
 def _why_no_risk(sources: ReadSources, ref: EntityRef) -> str:
     if ref.kind not in FEATURE_SETS:
         return f"only entities of kind {', '.join(FEATURE_SETS)} are scored"
-    return sources.scorer.trouble or "no model of its kind, or no reading of it has come in yet"
+    what = {EntityKind.GPU: "GPU", EntityKind.NIC: "port"}.get(ref.kind, ref.kind.value)
+    return sources.scorer.trouble or f"no reading of this {what} has come in yet"
 
 
 def _plain(verdict: EntityVerdict) -> dict[str, Any]:
