@@ -165,7 +165,8 @@ def _figures(facts: Mapping[str, Any]) -> str:
     return (
         f"## On held-out nodes{mark}\n\n"
         "The second column is of the last fifth of the time alone: other nodes, and later than all"
-        f" that trained.\n\n| figure | all | later |\n|---|---|---|\n{table}\n\n"
+        " that trained. Row figures leave out rows before a made-up fault shows anything."
+        f"\n\n| figure | all | later |\n|---|---|---|\n{table}\n\n"
         "| class | incidents | flagged | before action was needed |\n|---|---|---|---|\n"
         f"{classes}"
     )

@@ -67,9 +67,10 @@ class Dataset:
         usable: False for rows that teach nothing: a precursor further off than the horizon, and an
             entity that no longer answers. Of that one most features are missing, and the model
             would learn that a missing reading is a fault, which it is not where a GPU lacks it.
-        traceless: Rows before a made-up fault shows anything: they are positive, and are measured
-            and calibrated on, but teach the trees nothing save chance. Of real faults nobody knows
-            when they began to show, so none of their rows is left out.
+        traceless: Rows before a made-up fault shows anything, though action is needed within the
+            horizon: they teach nothing save chance, and faults are so dense in what is made up that
+            they would be in every healthy entity's probability. Of real faults nobody knows when
+            they began to show, so none of their rows is left out.
         entity: Index into `refs`, rising, shape (N,).
         at: Epoch seconds, rising within an entity, shape (N,).
         share: How far into its recording each row lies, 0..1, shape (N,).

@@ -21,8 +21,13 @@ TREES = 120
 TIME_CUT = 0.8
 """Rows of the last fifth of a recording train nothing: who learns from them knows the future."""
 
+HEALTHY_A_FAULTY = 10
+"""Healthy rows that train beside each faulty one."""
+
+_FEWEST_HEALTHY = 20_000
 _PARTS = (0.6, 0.2)  # share of nodes that train, that calibrate; the rest measures
 _ROWS_AT_ONCE = 4096
+_FEWEST_KNOWN = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,18 +76,40 @@ def fit(
         monotonic_cst=[feature.monotone for feature in features.features],
         random_state=0,
     )
-    classifier.fit(matrix[train], needed[train])
+    classifier.fit(_teachable(matrix[train]), needed[train])
     calibrated = CalibratedClassifierCV(FrozenEstimator(classifier), method="sigmoid")
     calibrated.fit(matrix[calibrate], needed[calibrate])
     return calibrated
+
+
+def _teachable(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The rows with columns that hardly any of them has set to 0: nothing splits on a constant.
+
+    scikit-learn cannot bin a column without numbers, nor one whose few numbers its sample misses.
+    """
+    known = (~np.isnan(matrix)).sum(axis=0)
+    return np.where(known >= _FEWEST_KNOWN, matrix, np.float32(0.0))
+
+
+def thinned(rows: NDArray[np.bool_], needed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The rows with healthy ones left out at random where there are far more than teach anything.
+
+    What that does to the mix, the calibration undoes: its rows are all there.
+    """
+    healthy = np.flatnonzero(rows & ~needed)
+    kept = max(HEALTHY_A_FAULTY * int((rows & needed).sum()), _FEWEST_HEALTHY)
+    left_out = rows.copy()
+    chosen = np.random.default_rng(0).permutation(healthy)[kept:]
+    left_out[chosen] = False
+    return left_out
 
 
 def fit_plain(
     dataset: Dataset, features: FeatureSet, split: Split, trees: int = TREES
 ) -> PlainModel:
     """The fitted model as arrays, from the rows of a split that teach."""
-    teaching = split.train & dataset.usable & ~dataset.traceless
-    rows = teaching, split.calibrate & dataset.usable
+    teaches = dataset.usable & ~dataset.traceless
+    rows = thinned(split.train & teaches, dataset.needed), split.calibrate & teaches
     return plain_model(fit(dataset.matrix, dataset.needed, features, *rows, trees))
 
 

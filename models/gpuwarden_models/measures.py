@@ -33,7 +33,7 @@ class Measures:
     """Figures of one part of the nodes.
 
     Attributes:
-        rows: Rows.
+        rows: Rows; those before a made-up fault shows anything are left out.
         positive_rows: Of these, such that need action.
         base_rate: Their share.
         brier: Mean squared error of the probability.
@@ -74,7 +74,7 @@ def measure(dataset: Dataset, rows: Bools, probability: Numbers, flags: Bools) -
         probability: Score of every row, shape (N,).
         flags: Rows that are flagged, shape (N,).
     """
-    usable = rows & dataset.usable
+    usable = rows & dataset.usable & ~dataset.traceless
     truth, chance = dataset.needed[usable], probability[usable]
     base = float(truth.mean()) if truth.size else 0.0
     brier = float(np.mean((chance - truth) ** 2)) if truth.size else 0.0
