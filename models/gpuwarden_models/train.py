@@ -17,7 +17,8 @@ from gpuwarden_models.export import PlainModel, artifact_files, version_of
 from gpuwarden_models.feature_cache import FeatureCache
 from gpuwarden_models.fitting import TIME_CUT, TREES, Split, deal_nodes, fit_plain, scores
 from gpuwarden_models.measures import Measures, days, episodes, labelled, leads_of, measure
-from gpuwarden_models.surroundings import Surroundings, surroundings_of
+from gpuwarden_models.simulate import Variation
+from gpuwarden_models.surroundings import DENSER, Surroundings, surroundings_of
 from gpuwarden_verdict.features import FEATURE_SETS
 from gpuwarden_verdict.fusion.artifact import decode_model
 from gpuwarden_wire.metrics import EntityKind
@@ -148,7 +149,8 @@ def train_kind(
             " longer or more nodes"
         )
     chance = scores(plain, dataset.matrix)
-    around = surroundings_of(dataset, features, split.train, split.calibrate, chance)
+    denser = DENSER if all(_is_dense(cache) for cache in caches) else 1.0
+    around = surroundings_of(dataset, features, split.train, split.calibrate, chance, denser)
     found = _figures(dataset, split.held_out, chance, around)
     version = version_of(plain, around, features)
     facts = _facts(caches, dataset, split, course, plain, around)
@@ -237,6 +239,12 @@ def _found(dataset: Dataset, rows: NDArray[np.bool_], flags: NDArray[np.bool_]) 
     return sum(lead is not None for _, lead in leads_of(dataset, rows, flags))
 
 
+def _is_dense(cache: FeatureCache) -> bool:
+    facts = cache.facts
+    usual = asdict(Variation())["rates"]
+    return facts.origin == SIMULATED and facts.variation.get("rates", usual) == usual
+
+
 def _check(caches: Sequence[FeatureCache], dataset: Dataset, split: Split) -> None:
     kind, names = dataset.kind.value, ", ".join(cache.facts.name for cache in caches)
     if not dataset.cases:
@@ -274,6 +282,7 @@ def _facts(
         "feature_schema": FEATURE_SETS[dataset.kind].schema_hash,
         "horizon_s": course.horizon_s,
         "operating_point": around.operating_point,
+        "confounders_denser": DENSER if all(_is_dense(cache) for cache in caches) else 1.0,
         "seed": course.seed,
         "sample_every_s": dataset.step_s,
         "trees": int(plain.arrays["roots"].size),

@@ -302,12 +302,13 @@ GPU_COLUMNS: tuple[Column, ...] = (
         Plane.PEERS,
         make=deviation("power_peers", "share by which it draws less than its peers at work"),
     ),
-    _power("clock_deficit_ratio", Plane.PEERS, make=_clock_deficit),
-    _power("busy_without_power_ratio", Plane.COUNTERS, make=_busy_without_power),
+    _power("clock_deficit_ratio", Plane.PEERS, make=_clock_deficit, cheap=True),
+    _power("busy_without_power_ratio", Plane.COUNTERS, make=_busy_without_power, cheap=True),
     _peer(
         "utilization_deficit_ratio",
         fault=FaultClass.UNKNOWN,
         make=deviation("utilization_peers", "utilisation below that of its busy job"),
+        cheap=True,
     ),
     _peer(
         "nvlink_deficit_ratio",
