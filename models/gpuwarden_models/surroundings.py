@@ -17,7 +17,7 @@ from gpuwarden_verdict.fusion.novelty import Novelty
 ADVICE_A_DAY = 0.84 / 500.0
 """Alarms an entity and day that advice may cost: 0.84 a day on 500 GPUs."""
 
-DENSER = 20.0
+DENSER = 40.0
 """How many times as often as in life what only looks like a fault comes in a simulated recording,
 at least: benign memory errors 150 times, reboots and outages far more."""
 
