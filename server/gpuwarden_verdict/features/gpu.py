@@ -134,6 +134,18 @@ def _excess(make: Make) -> Make:
     )
 
 
+def _own_share(make: Make) -> Make:
+    """A deficit less what its board's others share: a cap of the whole node accuses no GPU."""
+
+    def own(look: Look) -> F32:
+        deficit = np.asarray(make(look), np.float32)
+        board = _board(look)
+        common = np.nan_to_num(board.per_entity(board.middle(deficit).median))
+        return deficit - np.maximum(common, np.float32(0.0))
+
+    return Make(own, f"{make.said}, less what its board's others share", make.missing)
+
+
 @made("temperature less what its own draw explains")
 def _heat(look: Look) -> F32:
     """Temperature less what the GPU's own draw explains of it, C."""
@@ -300,9 +312,11 @@ GPU_COLUMNS: tuple[Column, ...] = (
     _power(
         "power_deficit_ratio",
         Plane.PEERS,
-        make=deviation("power_peers", "share by which it draws less than its peers at work"),
+        make=_own_share(
+            deviation("power_peers", "share by which it draws less than its peers at work")
+        ),
     ),
-    _power("clock_deficit_ratio", Plane.PEERS, make=_clock_deficit, cheap=True),
+    _power("clock_deficit_ratio", Plane.PEERS, make=_own_share(_clock_deficit), cheap=True),
     _power("busy_without_power_ratio", Plane.COUNTERS, make=_busy_without_power, cheap=True),
     _peer(
         "utilization_deficit_ratio",

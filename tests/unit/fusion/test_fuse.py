@@ -157,12 +157,12 @@ def test_only_suspects_watched_and_signalled_gpus_get_a_risk() -> None:
         check_sum(risk)
 
 
-def test_what_was_never_read_or_is_no_gpu_gets_no_risk() -> None:
+def test_what_was_never_read_or_is_not_scored_gets_no_risk() -> None:
     fleet = Fleet()
     stranger = EntityRef(EntityKind.GPU, "GPU-unknown", "gpu-0001")
     fleet.replay.state.register(stranger)
-    node = EntityRef(EntityKind.NODE, "gpu-0001", "gpu-0001")
-    wanted = [stranger, node]
+    disk = EntityRef(EntityKind.DISK, "gpu-0001/nvme0n1", "gpu-0001")
+    wanted = [stranger, disk]
     scene = scene_of(fleet.replay.state)
     assert fuse_risks(shipped_models(), scene, wanted, [], fleet.now) == []
     assert fuse_risks(shipped_models(), scene_of(Replay().state), wanted, [], fleet.now) == []
