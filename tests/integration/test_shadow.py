@@ -77,7 +77,8 @@ def test_both_models_are_tried_and_the_gate_says_what_is_missing(server: Running
         assert ("challenger" in said) is (role == "challenger")
     assert server.figure("gpuwarden_challenger_duration_seconds_count") >= 1
     wait_until(lambda: stand(server, "promoted")["trials"], "a trial is recorded", 60.0)
-    assert server.figure("gpuwarden_shadow_healthy_days", kind="gpu", role="promoted") > 0
+    days = "gpuwarden_shadow_healthy_days"
+    wait_until(lambda: server.figure(days, kind="gpu", role="promoted") > 0, "its figure", 60.0)
     assert server.figure("gpuwarden_learning_failures_total") == 0
     gate = get(server, "/v1/gpus/GPU-tried-0/why")["gate"]
     assert any("bounds false exclusions" in line for line in gate["missing"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from threading import Event, Thread
 
 import structlog
@@ -18,6 +19,7 @@ from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.fusion import FusionModel, TrialRun
 from gpuwarden_wire.metrics import EntityKind
 
+_OUTCOMES = ("needed", "false", "unsettled")
 _log = structlog.get_logger(__name__)
 
 
@@ -26,6 +28,7 @@ class ShadowMeters:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ["kind", "role"]
+        self._shown: set[tuple[EntityKind, Role]] = set()
         self.days = Gauge(
             "gpuwarden_shadow_healthy_days",
             "Healthy entities x days over which a model was tried on this fleet.",
@@ -50,13 +53,17 @@ class ShadowMeters:
         labels = (kind.value, role.value)
         self.days.labels(*labels).set(told.run.healthy_days)
         self.bound.labels(*labels).set(trial_of(told.run, told.tally).bound_per_gpu_day)
-        for outcome in ("needed", "false", "unsettled"):
+        for outcome in _OUTCOMES:
             self.exclusions.labels(*labels, outcome).set(getattr(told.tally, outcome))
 
-    def clear(self) -> None:
-        """Forget models that are in no role any more."""
-        for gauge in (self.days, self.exclusions, self.bound):
-            gauge.clear()
+    def forget(self, told: Collection[tuple[EntityKind, Role]]) -> None:
+        """Leave out models that are in no role any more; the others never vanish from a scrape."""
+        for kind, role in self._shown - set(told):
+            self.days.remove(kind.value, role.value)
+            self.bound.remove(kind.value, role.value)
+            for outcome in _OUTCOMES:
+                self.exclusions.remove(kind.value, role.value, outcome)
+        self._shown = set(told)
 
 
 class Keeper:
@@ -132,19 +139,24 @@ class Keeper:
     def _turn(self) -> None:
         self._shadow.save()
         self._samples.save()
-        self._meters.clear()
         trials: dict[EntityKind, TrialRun] = {}
+        judged: list[tuple[EntityKind, Role]] = []
         for kind, model in self._shelf.promoted().items():
-            self._judge(kind, model, Role.PROMOTED)
+            judged += self._judge(kind, model, Role.PROMOTED)
             best = best_trial(self._shadow.trials((kind, model.version)))
             if best is not None:
                 trials[kind] = best
         for kind, model in self._shelf.challengers().items():
-            self._judge(kind, model, Role.CHALLENGER)
+            judged += self._judge(kind, model, Role.CHALLENGER)
+        self._meters.forget(judged)
         self._scorer.take_trials(trials)
 
-    def _judge(self, kind: EntityKind, model: FusionModel, role: Role) -> None:
+    def _judge(
+        self, kind: EntityKind, model: FusionModel, role: Role
+    ) -> list[tuple[EntityKind, Role]]:
         told = self._shadow.told((kind, model.version), model.horizon_s, 0)
-        if told is not None:
-            self._shadow.keep_trial(kind, told)
-            self._meters.tell(kind, role, told)
+        if told is None:
+            return []
+        self._shadow.keep_trial(kind, told)
+        self._meters.tell(kind, role, told)
+        return [(kind, role)]
