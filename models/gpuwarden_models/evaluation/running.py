@@ -25,7 +25,7 @@ from gpuwarden_models.evaluation.exclusion.benchmark import exclusion_benchmark
 from gpuwarden_models.evaluation.options import Options
 from gpuwarden_models.evaluation.report import report_page
 from gpuwarden_models.evaluation.results import Results
-from gpuwarden_models.evaluation.sets import Recipe, recipes, second_writer
+from gpuwarden_models.evaluation.sets import Recipe, recipes
 from gpuwarden_models.evaluation.steps import Step, StepBook
 from gpuwarden_models.evaluation.work import work_on
 from gpuwarden_verdict.features import FEATURE_SETS
@@ -59,8 +59,7 @@ def evaluate(options: Options, models: FusionModels, tell: Callable[[str], None]
         PublicRecordsError: A file of public data is missing or of another form.
         RecordingError: A recording broke off in the middle.
     """
-    second, real = second_writer() is not None, options.public is not None
-    made = recipes(options.sizes, options.seed, second=second, real=real)
+    made = recipes(options.sizes, options.seed, real=options.public is not None)
     steps = _steps(options, models, made)
     sets = [one.name for one in made]
     book = StepBook(options.state, {"sets": sets, **_arguments(options, models)})

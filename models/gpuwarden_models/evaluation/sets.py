@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
-from gpuwarden_models.evaluation.steps import EvaluationError
+from gpuwarden_models.second_generator import GENERATOR as SECOND_GENERATOR
+from gpuwarden_models.second_generator import write_recording
 from gpuwarden_models.simulate import Variation, simulate
 
 GENERATOR = "gpuwarden-simulator"
-SECOND_GENERATOR = "gpuwarden-second-generator"
-_SECOND = "gpuwarden_models.second_generator"
 
 OTHER_SEEDS, SECOND, NEARLY_HEALTHY, CONFOUNDERS, NO_PRECURSORS, REAL_BACKGROUND = (
     "other seeds",
@@ -91,7 +87,8 @@ class Recipe:
         seed: Its seed.
         interval_s: Time between readings.
         generator: What makes it.
-        variation: How it departs from the usual recording of the simulator.
+        variation: How it departs from the usual recording of the simulator; of the second
+            generator its fault factor alone, which is that one's density.
         rows: Whether features are taken from it for scorers of rows.
         spliced: Whether its healthy GPUs show readings of real ones.
     """
@@ -112,7 +109,10 @@ class Recipe:
     def command(self) -> str:
         """The command that makes the same recording."""
         if self.generator != GENERATOR:
-            return f"{self.generator}: {self.nodes} nodes, {self.hours:g} h, seed {self.seed}"
+            return (
+                f"{self.generator}: {self.nodes} nodes, {self.hours:g} h, seed {self.seed},"
+                f" every {self.interval_s:g} s, density {self.variation.fault_factor:g}"
+            )
         words = [
             f"gpuwarden simulate --out DIR --nodes {self.nodes} --hours {self.hours:g}",
             f"--seed {self.seed} --interval-s {self.interval_s:g}",
@@ -124,13 +124,12 @@ class Recipe:
         return " ".join(words)
 
 
-def recipes(sizes: Sizes, seed: int, *, second: bool, real: bool = False) -> list[Recipe]:
+def recipes(sizes: Sizes, seed: int, *, real: bool = False) -> list[Recipe]:
     """All recordings, those to learn and tune from first.
 
     Args:
         sizes: How much.
         seed: All seeds follow from it; no two recordings share one.
-        second: Whether the second generator is there.
         real: Whether public telemetry is there to be spliced in.
     """
     found: list[Recipe] = []
@@ -161,9 +160,8 @@ def recipes(sizes: Sizes, seed: int, *, second: bool, real: bool = False) -> lis
         add("half", "parameters / 2", Use.TEST, replace(faults, scale_parameters=0.5))
         add("sudden", NO_PRECURSORS, Use.TEST, replace(faults, precursors=False))
         add("common", "common causes too", Use.TEST, replace(faults, common_causes=True))
-    if second:
-        for number in range(max(1, sizes.test_sets)):
-            add(f"second-{number}", SECOND, Use.TEST, generator=SECOND_GENERATOR)
+    for number in range(max(1, sizes.test_sets)):
+        add(f"second-{number}", SECOND, Use.TEST, faults, SECOND_GENERATOR)
     if real and sizes.train_sets:
         add("real", REAL_BACKGROUND, Use.TEST, faults)
         found[-1] = replace(found[-1], rows=False, spliced=True)
@@ -191,8 +189,7 @@ def make_recording(recipe: Recipe, folder: Path) -> None:
         folder: Where; what is there is replaced.
 
     Raises:
-        EvaluationError: The second generator is wanted and not installed.
-        ValueError: The simulator has no such number or word.
+        ValueError: The generator has no such number or word.
     """
     if folder.exists():
         shutil.rmtree(folder)
@@ -202,18 +199,10 @@ def make_recording(recipe: Recipe, folder: Path) -> None:
             variation=recipe.variation,
         )  # fmt: skip
         return
-    write = second_writer()
-    if write is None:
-        raise EvaluationError(f"{_SECOND}: the second generator is not installed")
-    write(folder, recipe.nodes, recipe.hours, recipe.seed, interval_s=recipe.interval_s)
-
-
-def second_writer() -> Callable[..., None] | None:
-    """What writes recordings of the second generator; None where it is not installed."""
-    if find_spec(_SECOND) is None:
-        return None
-    found: Callable[..., None] = import_module(_SECOND).write_recording
-    return found
+    write_recording(
+        folder, recipe.nodes, recipe.hours, recipe.seed, interval_s=recipe.interval_s,
+        density=recipe.variation.fault_factor,
+    )  # fmt: skip
 
 
 def _option(name: str, value: object) -> str:
