@@ -121,10 +121,9 @@ def lose(readings: Readings, rng: np.random.Generator) -> None:
 def _write_metrics(folder: Path, readings: Readings, rng: np.random.Generator, seed: int) -> None:
     folder.mkdir(exist_ok=True)
     nodes = readings.node_lost.shape[0]
-    never_s = np.full_like(readings.at, -np.inf)
-    boots = np.where(readings.booted, readings.at - 95.0, never_s)
-    boots[:, 0] = START_S - 86_400.0 * rng.uniform(2.0, 60.0, nodes)
-    booted_at: Floats = np.round(np.maximum.accumulate(boots, axis=1))
+    boots: Floats = np.where(readings.booted, np.rint(readings.at - 95.0), -np.inf)
+    boots[:, 0] = np.rint(START_S - 86_400.0 * rng.uniform(2.0, 60.0, nodes))
+    booted_at: Floats = np.maximum.accumulate(boots, axis=1)
     node = {**readings.node, "node_boot_time_seconds": booted_at}
     node |= _grown(rng, readings.node_gain, readings.booted)
     joules = np.round(readings.gpu["DCGM_FI_DEV_POWER_USAGE"] * readings.step_s * 1e3)
