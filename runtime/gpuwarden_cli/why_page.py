@@ -8,7 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuwarden_cli.output import console, moment, number, styled
-from gpuwarden_runtime.records import DecisionRecord, GateRecord, IncidentRecord, RiskRecord, Why
+from gpuwarden_runtime.records import (
+    DecisionRecord,
+    ExplanationRecord,
+    GateRecord,
+    IncidentRecord,
+    RiskRecord,
+    Why,
+)
 
 
 def print_why(answer: Why) -> None:
@@ -18,7 +25,11 @@ def print_why(answer: Why) -> None:
         _print_incident(incident)
     _print_decisions(answer.decisions)
     if answer.risk is not None:
-        _print_risk(answer.risk)
+        _print_score(answer.risk)
+        if answer.explanation is None:
+            _print_contributions(answer.risk)
+        else:
+            _print_explanation(answer.explanation)
     elif answer.verdict.entity_kind == "gpu":
         reason = answer.risk_missing or "the server does not say why"
         console().print(f"\nNo learnt score: {reason}.", markup=False)
@@ -82,12 +93,31 @@ def _print_decisions(decisions: Sequence[DecisionRecord]) -> None:
             console().print(f"to take it back: {undo}", markup=False, soft_wrap=True)
 
 
-def _print_risk(risk: RiskRecord) -> None:
+def _print_score(risk: RiskRecord) -> None:
     console().print(
         f"\nLearnt score: {risk.probability:.1%} that action is needed"
         f" ({risk.fault_class}; model {risk.model_version})",
         markup=False,
     )
+
+
+def _print_explanation(explanation: ExplanationRecord) -> None:
+    table = _table(("LINE", "LOG-ODDS", "WHAT SPEAKS"))
+    for line in explanation.lines:
+        table.add_row(line.name, f"{line.log_odds:+.3f}", Text(line.sentence))
+    table.add_row("sum", f"{explanation.log_odds:+.3f}", "", style="bold")
+    console().print(table)
+    for title, sentences in (
+        ("What moves it most:", [f"{o.sentence} ({o.said})" for o in explanation.leading]),
+        ("What it would be:", [one.sentence for one in explanation.without]),
+    ):
+        if sentences:
+            console().print(f"\n{title}")
+        for sentence in sentences:
+            console().print(f"  - {sentence}", markup=False)
+
+
+def _print_contributions(risk: RiskRecord) -> None:
     table = _table(("CONTRIBUTION", "PLANE", "VALUE", "LOG-ODDS"))
     for term in sorted(risk.contributions, key=lambda term: -abs(term.log_odds)):
         table.add_row(term.name, term.plane or "-", number(term.value, 4), f"{term.log_odds:+.3f}")

@@ -304,6 +304,12 @@ def test_the_learnt_score_names_a_gpu_and_explains_itself(tmp_path: Path) -> Non
         shares = sum(one["log_odds"] for one in risk["contributions"])
         chance = risk["probability"]
         assert shares == pytest.approx(log(chance / (1 - chance)), abs=1e-6)
+        told = case["explanation"]
+        assert sum(line["log_odds"] for line in told["lines"]) == pytest.approx(shares, abs=1e-6)
+        raised = told["without"][0]
+        assert raised["probability"] < chance and "remap" in " ".join(
+            one["sentence"] for one in told["leading"]
+        )
         assert exclusions_of(server)["count"] == 0, "the score alone excludes nobody"
         assert "no backtest or shadow run" in " ".join(case["gate"]["missing"])
         node.close()

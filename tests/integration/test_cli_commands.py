@@ -256,6 +256,44 @@ def test_why_shows_evidence_and_contributions(
     assert json.loads(capsys.readouterr().out)["risk"]["probability"] == 0.25
 
 
+def test_why_tells_the_score_line_by_line_and_what_it_would_be(
+    api: FakeApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explanation = {
+        "probability": 0.25,
+        "log_odds": -1.1,
+        "lines": [
+            {"name": "intercept", "log_odds": -3.0, "sentence": "before it sees anything"},
+            {"name": "peers", "log_odds": 1.9, "sentence": "mostly temperature excess, 9 C"},
+        ],
+        "leading": [
+            {
+                "feature": "temperature_excess_celsius",
+                "log_odds": 1.9,
+                "sentence": "temperature excess: 9 C",
+                "said": "above its peers [own draw taken off]",
+            }
+        ],
+        "without": [
+            {
+                "feature": "temperature_excess_celsius",
+                "probability": 0.05,
+                "sentence": "without temperature excess: 0.05",
+            }
+        ],
+    }
+    api.answers["GET", f"/v1/gpus/{GPU}/why"] = {**WHY, "explanation": explanation}
+    assert run(["why", GPU]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    for part in (
+        *("+1.900", "-1.100", "mostly temperature excess, 9 C", "25.0%"),
+        *("above its peers [own draw taken off]", "without temperature excess: 0.05"),
+    ):
+        assert part in out
+    assert run(["why", GPU, "--json"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out)["explanation"]["without"][0]["probability"] == 0.05
+
+
 def test_why_takes_a_gpu_by_node_and_index(
     api: FakeApi, capsys: pytest.CaptureFixture[str]
 ) -> None:

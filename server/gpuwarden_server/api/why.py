@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_server.api.telling import ExplanationView, explanation_view
 from gpuwarden_server.api.verdicts import VerdictView
 from gpuwarden_server.decisions import repository as decision_rows
 from gpuwarden_server.decisions.schemas import DecisionView, decision_view
@@ -63,7 +64,10 @@ class StateMoveView(BaseModel):
 
 
 class WhyView(BaseModel):
-    """The whole case about one entity; `risk_missing` says why `risk` is null, else it is ""."""
+    """The whole case about one entity; `risk_missing` says why `risk` is null, else it is "".
+
+    `explanation` is null where `risk` is, and until the next sweep after another model judges.
+    """
 
     entity: str
     entity_kind: str
@@ -74,6 +78,7 @@ class WhyView(BaseModel):
     states: list[StateMoveView]
     risk: RiskView | None
     risk_missing: str
+    explanation: ExplanationView | None
     gate: GateView
 
 
@@ -116,6 +121,7 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
     # What is live is told as the judge holds it: evidence may be newer there than on disk.
     live = {incident.id: incident for incident in standing.incidents}
     risk = _risk(sources, ref)
+    explanation = None if risk is None else sources.scorer.explain(risk)
     gate = sources.scorer.gate(risk, sources.placements.pool(ref.node_id))
     return WhyView(
         entity=ref.key,
@@ -127,6 +133,7 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
         states=[StateMoveView.model_validate(move) for move in states],
         risk=None if risk is None else RiskView.model_validate(risk_form(risk)),
         risk_missing="" if risk is not None else _why_no_risk(sources, ref),
+        explanation=None if explanation is None else explanation_view(explanation),
         gate=GateView(open=gate.open, missing=list(gate.missing)),
     )
 

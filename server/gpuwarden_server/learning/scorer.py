@@ -9,7 +9,7 @@ from gpuwarden_server.learning.watching import Watcher
 from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FeatureScene
-from gpuwarden_verdict.fusion import Gate, TrialRun, fuse_risks
+from gpuwarden_verdict.fusion import Explanation, Gate, TrialRun, explain_risk, fuse_risks
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
@@ -77,6 +77,13 @@ class Scorer:
             now: Epoch seconds.
         """
         return next(iter(fuse_risks(self._shelf.promoted(), scene, [ref], (), now)), None)
+
+    def explain(self, risk: Risk) -> Explanation | None:
+        """A risk in words; None for one of a model that judges no more."""
+        model = self._shelf.promoted().get(risk.entity.kind)
+        if model is None or model.version != risk.model_version:
+            return None
+        return explain_risk(model, risk)
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing."""

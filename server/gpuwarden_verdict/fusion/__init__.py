@@ -9,14 +9,17 @@ from gpuwarden_verdict.fusion.artifact import (
 )
 from gpuwarden_verdict.fusion.fuse import fuse_risks, fuse_suspects
 from gpuwarden_verdict.fusion.gate import Gate, TrialRun, score_gate
+from gpuwarden_verdict.fusion.telling import Explanation, explain_risk
 
 __all__ = [
+    "Explanation",
     "FusionModel",
     "FusionModels",
     "Gate",
     "ModelError",
     "TrialRun",
     "decode_model",
+    "explain_risk",
     "fuse_risks",
     "fuse_suspects",
     "score_gate",

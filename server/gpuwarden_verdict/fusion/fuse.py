@@ -257,13 +257,16 @@ def _veto(lines: Sequence[Contribution], *, in_storm: bool) -> list[Contribution
 
 
 def _rule_floor(lines: Sequence[Contribution], signals: Sequence[Signal]) -> list[Contribution]:
-    """A rule that acts alone is never scored lower than it is sure."""
+    """A rule that acts alone is never scored lower than it is sure; a line where it lifts none too.
+
+    So that what would be without a feature can be told from the risk alone.
+    """
     sure = max((s.score for s in signals if s.acts_alone and not s.echo), default=0.0)
     if sure <= 0.0:
         return []
     floor = min(sure, _HIGHEST_FLOOR)
-    lift = logit(floor) - _total(lines)
-    return [Contribution(RULE_FLOOR, None, floor, lift)] if lift > 0 else []
+    lift = max(logit(floor) - _total(lines), 0.0)
+    return [Contribution(RULE_FLOOR, None, floor, lift)]
 
 
 def _fault_class(
