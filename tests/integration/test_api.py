@@ -311,7 +311,7 @@ def test_the_learnt_score_names_a_gpu_and_explains_itself(tmp_path: Path) -> Non
             one["sentence"] for one in told["leading"]
         )
         assert exclusions_of(server)["count"] == 0, "the score alone excludes nobody"
-        assert "no backtest or shadow run" in " ".join(case["gate"]["missing"])
+        assert "score_may_exclude is false" in " ".join(case["gate"]["missing"])
         node.close()
 
 
