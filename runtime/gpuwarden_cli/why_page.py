@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuwarden_cli.output import console, moment, number, styled
+from gpuwarden_runtime.explained import ExplanationRecord
 from gpuwarden_runtime.records import (
     DecisionRecord,
-    ExplanationRecord,
     GateRecord,
     IncidentRecord,
     RiskRecord,
