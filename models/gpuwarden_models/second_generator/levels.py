@@ -142,9 +142,9 @@ def _noise(rng: np.random.Generator, rows: int, steps: int, one: float, two: flo
     return np.asarray(out / variance**0.5, dtype=np.float64)
 
 
-def _tailed(latent: Floats) -> Floats:
+def _tailed(latent: Floats, weight: float = PARAMETERS.tail_weight) -> Floats:
     """A normal score made heavy in its tails."""
-    return np.sinh(PARAMETERS.tail_weight * latent) / PARAMETERS.tail_weight
+    return np.sinh(weight * latent) / weight
 
 
 def _gpus(rng: np.random.Generator, load: Floats, step_s: float) -> dict[str, Floats]:
@@ -160,10 +160,15 @@ def _gpus(rng: np.random.Generator, load: Floats, step_s: float) -> dict[str, Fl
     joined = rng.uniform(*PARAMETERS.copula, column)
     other = _noise(rng, rows, steps, 0.8, 0.05)
     loose = rng.uniform(*PARAMETERS.loose_c, column)
-    own = PARAMETERS.idle_c + rng.normal(0.0, 2.5, column)
-    slope = PARAMETERS.celsius_per_watt * np.exp(0.07 * rng.standard_normal(column))
+    own = PARAMETERS.idle_c + rng.normal(0.0, PARAMETERS.own_c, column)
+    slope = PARAMETERS.celsius_per_watt * np.exp(0.05 * rng.standard_normal(column))
     warm = _lagged(power, step_s / (step_s + PARAMETERS.lag_s))
-    heat = own + slope * warm + loose * _tailed(joined * score + np.sqrt(1 - joined**2) * other)
+    # The air of a node wanders over hours, for all of its GPUs alike.
+    slow = float(np.exp(-step_s / HOUR_S / PARAMETERS.air_h))
+    air = PARAMETERS.air_c * _noise(rng, rows // GPUS, steps, slow, 0.0)
+    apart = joined * score + np.sqrt(1 - joined**2) * other
+    heat = own + slope * warm + np.repeat(air, GPUS, axis=0)
+    heat = heat + loose * _tailed(apart, PARAMETERS.heat_tail_weight)
     clock = np.where(load[1] > 0, 1980.0 - 180.0 * load[0] * np.clip(power / 650.0, 0, 1), 345.0)
     capped = power > 0.97 * PARAMETERS.limit_w
     return {

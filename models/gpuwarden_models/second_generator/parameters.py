@@ -88,9 +88,13 @@ class Parameters:
     busy_w: tuple[float, float] = (645.0, 0.04)
     limit_w: float = 700.0
     idle_c: float = 29.0
-    celsius_per_watt: float = 0.06
+    celsius_per_watt: float = 0.05
     lag_s: float = 150.0
-    loose_c: tuple[float, float] = (2.2, 4.5)
+    loose_c: tuple[float, float] = (0.8, 2.2)
+    air_c: float = 2.8
+    air_h: float = 3.0
+    own_c: float = 2.0
+    heat_tail_weight: float = 0.3
     copula: tuple[float, float] = (0.35, 0.9)
     tail_weight: float = 0.55
     wear_tail: float = 1.2
