@@ -26,6 +26,7 @@ from gpuwarden_cli.commands import (
     kernel_log,
     keys,
     learning,
+    lemons,
     models,
     notify,
     server,
@@ -94,7 +95,7 @@ def build_app() -> typer.Typer:
         config,
     ):
         part.register(app)
-    for part in (notify, silences, thresholds, models, verdicts, shadow, actuators):
+    for part in (notify, silences, thresholds, lemons, models, verdicts, shadow, actuators):
         part.register(app)
     return app
 

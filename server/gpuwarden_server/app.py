@@ -265,6 +265,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         history=base.history,
         thresholds=judging.thresholds,
         scene=judging.feature_scene,
+        ledger=judging.parts_on_record,
     )
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.silences_changed)

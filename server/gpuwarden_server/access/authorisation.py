@@ -117,6 +117,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/events"): _EVENTS,
         ("GET", "/v1/policy"): _READ_WHOLE,
         ("GET", "/v1/thresholds"): _READ_WHOLE,
+        ("GET", "/v1/lemons"): _READ_WHOLE,
         ("GET", "/v1/fleet"): _READ,
         ("GET", "/v1/notifications/endpoints"): _READ,
         ("POST", "/v1/notifications/endpoints/{name}/test"): _OPERATE,

@@ -10,6 +10,7 @@ from gpuwarden_server.api.events import events_router
 from gpuwarden_server.api.fleet import fleet_router
 from gpuwarden_server.api.history import history_router
 from gpuwarden_server.api.jobs import jobs_router
+from gpuwarden_server.api.lemons import lemons_router
 from gpuwarden_server.api.nodes import nodes_router
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.api.thresholds import thresholds_router
@@ -27,3 +28,4 @@ def api_routers(sources: ReadSources) -> Iterable[APIRouter]:
     yield fleet_router(sources)
     yield history_router(sources)
     yield thresholds_router(sources)
+    yield lemons_router(sources)

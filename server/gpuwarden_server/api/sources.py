@@ -18,6 +18,7 @@ from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.engine.fleet import GpuRecord, NodeRecord
 from gpuwarden_verdict.features import FeatureScene
+from gpuwarden_verdict.ledger import LedgerReading
 from gpuwarden_verdict.tuning.limits import Threshold
 
 
@@ -38,6 +39,7 @@ class ReadSources:
         history: What was measured.
         thresholds: Limits in force.
         scene: What features are made of.
+        ledger: What is on record of parts.
     """
 
     state: Database
@@ -52,6 +54,7 @@ class ReadSources:
     history: History
     thresholds: Callable[[], Sequence[Threshold]]
     scene: Callable[[], FeatureScene]
+    ledger: Callable[[], LedgerReading]
 
     def node(self, node_id: str) -> NodeRecord:
         """One node.

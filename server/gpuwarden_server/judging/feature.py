@@ -194,8 +194,13 @@ class Judging:
         """
         parts = self._parts
         pools = {one: parts.placements.pool(one).name for one in self.facts.node_ids()}
-        ledger = LedgerReading() if self._chronicle is None else self._chronicle.latest
-        return FeatureScene(parts.guarded.snapshot({}), self.facts.fleet_context(pools), ledger)
+        return FeatureScene(
+            parts.guarded.snapshot({}), self.facts.fleet_context(pools), self.parts_on_record()
+        )
+
+    def parts_on_record(self) -> LedgerReading:
+        """The ledger of parts as of the latest sweep; empty before the start."""
+        return LedgerReading() if self._chronicle is None else self._chronicle.latest
 
     def events_stored(self, events: Sequence[StoredEvent]) -> None:
         """Events are durable: judge them."""
