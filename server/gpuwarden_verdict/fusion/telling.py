@@ -28,6 +28,9 @@ MOST_LEADING = 5
 MOST_WITHOUT = 3
 """Of so many that raise it, the score without them is told."""
 
+_WORTH_A_LINE = 0.05
+"""Log-odds that a feature adds at least, for the score without it to be told."""
+
 _SLIGHT = 0.005  # log-odds that two digits show as nothing
 
 
@@ -194,7 +197,7 @@ def _without(
     raising = [
         place
         for place in sorted(range(row.size), key=lambda place: -features[place].log_odds)
-        if features[place].log_odds >= _SLIGHT and not np.isnan(row[place])
+        if features[place].log_odds >= _WORTH_A_LINE and not np.isnan(row[place])
     ][:MOST_WITHOUT]
     rows = np.repeat(row[None, :], len(raising), axis=0)
     for number, place in enumerate(raising):
@@ -234,4 +237,8 @@ def _one_without(name: str, healthy: float, chance: float) -> Without:
     told = f"without {said_of(name)}:"
     if not math.isnan(healthy):
         told = f"with {said_of(name)} at the healthy {amount_of(name, healthy)}:"
-    return Without(name, healthy, chance, f"{told} {chance:.2f}")
+    return Without(name, healthy, chance, f"{told} {_chance(chance)}")
+
+
+def _chance(chance: float) -> str:
+    return f"{chance:.2f}" if chance >= 0.1 else f"{chance:.1g}"
