@@ -144,6 +144,7 @@ def _retention(base: Foundation) -> Retention:
         Kept.AUDIT: settings.retention_audit_days,
         Kept.JOB_RUNS: settings.retention_incidents_days,
         Kept.JOB_ENDS: settings.retention_incidents_days,
+        Kept.ACTUATIONS: settings.retention_incidents_days,
     }
     return Retention(base.store.state, days, base.clock, base.meters.registry)
 

@@ -177,7 +177,9 @@ every_s = 0.3
         node.events(xid_event(REMAP_FAILED, SLOT))
         trouble = wait_for(lambda: get(server, "/v1/actuators")["items"][0]["trouble"])
         assert "the ticket system is away" in trouble
-        assert "the ticket system is away" in server.admin.get("/readyz").text
+        ready = server.admin.get("/readyz").text
+        assert "in trouble: hook" in ready
+        assert "ticket" not in ready, "what a program says is not for everybody"
         assert done(server, "n1") == [], "what cannot be read is not written"
         (folder / "broken").unlink()
         wait_for(lambda: done(server, "n1") == [("exclude", "done")], 60, "excluded")

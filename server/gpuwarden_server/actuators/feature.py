@@ -58,13 +58,9 @@ class Actuators:
             worker.wake()
 
     def trouble(self) -> str | None:
-        """Consumers that cannot be reached, None for none."""
-        words = [
-            f"actuator {one.target.common.name}: {one.look.trouble}"
-            for one in self.workers
-            if one.look.trouble
-        ]
-        return "; ".join(words) or None
+        """Actuators in trouble, None for none; what they say may name secrets, and is not here."""
+        names = [one.target.common.name for one in self.workers if one.trouble]
+        return f"in trouble: {', '.join(names)}; see `gpuwarden actuators`" if names else None
 
 
 def make_actuator(target: Target, variables: Variables) -> Actuator:

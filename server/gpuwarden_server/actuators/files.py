@@ -38,7 +38,7 @@ class FilesActuator:
     """A folder of exclusions."""
 
     def __init__(self, target: FilesTarget) -> None:
-        """Make it; the folder is made at the first write."""
+        """Make it; the folder itself is the operator's to make or to mount."""
         self._folder = target.folder
         self._nodes = target.folder / "exclude"
 
@@ -75,8 +75,10 @@ class FilesActuator:
         return self._doing(lambda: dict(self._read_records()))
 
     def _read_records(self) -> Iterable[tuple[str, _Record]]:
-        if not self._nodes.is_dir():
-            return
+        if not self._folder.is_dir():
+            # Never made here: on a host where it is not mounted nobody would see what is written.
+            raise ActuatorError(f"{self._folder} is not there", "Make it, or mount it")
+        self._nodes.mkdir(exist_ok=True)
         for path in sorted(self._nodes.iterdir()):
             if not _SAFE.fullmatch(path.name) or path.name.endswith(".new"):
                 continue
@@ -104,13 +106,17 @@ class FilesActuator:
 
     def _put(self, path: Path, content: bytes) -> None:
         """Readers see what was or what is, also after a power cut."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f"{path.name}.new")
         with fresh.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
+        parent = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
 
     def _doing(self, run: Callable[[], _T]) -> _T:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -126,7 +127,9 @@ def _target(where: str, entry: _Slurm | _Files | _Command, variables: Variables)
         folder = Path(entry.folder)
         if not folder.is_absolute():
             raise ValueError(f"{where}.folder: {entry.folder!r} is relative: write it from /")
-        return FilesTarget(common, folder)
+        # Who takes a file of ours away has `gpuwarden decisions revoke`; a folder that was lost and
+        # made again must fill itself.
+        return FilesTarget(replace(common, drift=Drift.REPAIR), folder)
     secret = ""
     if entry.secret_env:
         secret = variables(entry.secret_env) or ""

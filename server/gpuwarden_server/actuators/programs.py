@@ -1,4 +1,4 @@
-"""Runs programs of others within a time limit and with bounded output."""
+"""Runs programs of others within a time limit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from threading import Timer
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from gpuwarden_server.actuators.ports import ActuatorError
 
 LARGEST_OUTPUT = 64 * 1024 * 1024
 """10,000 nodes of `scontrol -o show node` are about 8 MB."""
 _SAID = 400
-
 
 Variables = Mapping[str, str]
 """A whole environment: never the server's own, which holds its keys."""
@@ -31,7 +32,8 @@ def run_program(
     """Run a program and give its standard output.
 
     It has its own process group, which is killed as a whole at the time limit: a client of Slurm
-    that hangs must not stay behind.
+    that hangs must not stay behind. It writes to files, not pipes: a daemon that it leaves behind
+    keeps nobody waiting for the end of a pipe.
 
     Args:
         argv: Program and arguments.
@@ -43,37 +45,49 @@ def run_program(
     Raises:
         ActuatorError: It is not there, took too long, failed or said too much.
     """
-    name = " ".join(argv[:2])
+    name = Path(argv[0]).name
+    with TemporaryFile() as asked, TemporaryFile() as out, TemporaryFile() as err:
+        asked.write(given)
+        asked.seek(0)
+        code = _run(argv, timeout_s, variables, (asked, out, err), mend)
+        if code is None:
+            raise ActuatorError(f"{name} took longer than {timeout_s:g} s", mend)
+        if code != 0:
+            said = _read(err, _SAID) or _read(out, _SAID)
+            raise ActuatorError(f"{name} ended with {code}: {said.strip()}", mend)
+        if (size := os.fstat(out.fileno()).st_size) > LARGEST_OUTPUT:
+            raise ActuatorError(f"{name} printed {size} bytes", mend)
+        return _read(out, LARGEST_OUTPUT)
+
+
+def _run(
+    argv: Sequence[str],
+    timeout_s: float,
+    variables: Variables,
+    files: tuple[IO[bytes], IO[bytes], IO[bytes]],
+    mend: str,
+) -> int | None:
+    """Its exit code, None where it was killed at the time limit."""
     try:
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=files[0],
+            stdout=files[1],
+            stderr=files[2],
             env=dict(variables),
             start_new_session=True,
         )
     except OSError as error:
         raise ActuatorError(f"{argv[0]} cannot be run: {error.strerror}", mend) from error
-    expired: list[bool] = []
-
-    def kill() -> None:
-        expired.append(True)
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None
 
-    timer = Timer(timeout_s, kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        out, err = process.communicate(given)
-    finally:
-        timer.cancel()
-    if expired:
-        raise ActuatorError(f"{name} took longer than {timeout_s:g} s", mend)
-    if process.returncode != 0:
-        said = (err or out).decode("utf-8", "replace").strip()[:_SAID]
-        raise ActuatorError(f"{name} ended with {process.returncode}: {said}", mend)
-    if len(out) > LARGEST_OUTPUT:
-        raise ActuatorError(f"{name} printed {len(out)} bytes", mend)
-    return out.decode("utf-8", "replace")
+
+def _read(file: IO[bytes], most: int) -> str:
+    file.seek(0)
+    return file.read(most).decode("utf-8", "replace")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, or_, select, update
+from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.access.repository import record_audit
@@ -78,13 +78,6 @@ def read_page(
         row = min(row, LARGEST_ROW)
         chosen = chosen.where(or_(c.begun_at < after.at, (c.begun_at == after.at) & (c.row < row)))
     return [_step(row) for row in connection.execute(chosen)]
-
-
-def delete_before(connection: Connection, before: float, limit: int) -> int:
-    """Delete ended steps that are older; returns how many."""
-    c = actuations.c
-    old = select(c.row).where(c.begun_at < before, c.phase != Phase.BEGUN.value).limit(limit)
-    return connection.execute(delete(actuations).where(c.row.in_(old))).rowcount
 
 
 def _hold(connection: Connection, step: Actuation) -> None:

@@ -63,7 +63,7 @@ class ActuatorView(BaseModel):
             kind=kind_of(worker.target),
             dry_run=common.dry_run,
             drift=common.drift,
-            trouble=look.trouble,
+            trouble=worker.trouble,
             looked_at=look.looked_at,
             nodes=[
                 StandingView.of(step)

@@ -12,7 +12,7 @@ from pathlib import Path
 from gpuwarden_server.actuators.document import SlurmTarget
 from gpuwarden_server.actuators.ports import ActuatorError
 from gpuwarden_server.actuators.programs import Variables, run_program
-from gpuwarden_server.actuators.slurm_text import SlurmNode, parse_jobs, parse_nodes
+from gpuwarden_server.actuators.slurm_text import SlurmNode, parse_nodes
 from gpuwarden_verdict.actuation import Found, Wanted
 
 _MEND = (
@@ -36,10 +36,13 @@ class SlurmActuator:
         self._variables = {**variables, **own, "SLURM_TIME_FORMAT": "standard"}
 
     def read(self, nodes: Collection[str]) -> Mapping[str, Found]:
-        """What slurmctld says of all its nodes, and of the jobs on them."""
-        known = self._nodes()
-        jobs = self._jobs()
-        return {name: node.found(jobs.get(name, ())) for name, node in known.items()}
+        """What slurmctld says of all its nodes, and of the jobs on those asked about."""
+        known = parse_nodes(self._scontrol("-o", "show", "node"))
+        asked = set(nodes) if self._target.move_from is not None else set()
+        return {
+            name: node.found(self._jobs_on(name) if name in asked else ())
+            for name, node in known.items()
+        }
 
     def exclude(self, wanted: Wanted) -> None:
         """Drain: what runs goes on, nothing new starts."""
@@ -69,7 +72,7 @@ class SlurmActuator:
         """
         if not self._state(job):
             return  # it ended by itself
-        if node_id in self._jobs(job):
+        if job in self._jobs_on(node_id):
             self._scontrol("requeue", job)
         deadline = time.monotonic() + self._target.common.timeout_s
         while (state := self._state(job)).startswith("COMPLETING"):
@@ -102,21 +105,8 @@ class SlurmActuator:
             raise ActuatorError(f"slurmctld has no node {node_id}", _MEND)
         return nodes[node_id]
 
-    def _nodes(self) -> Mapping[str, SlurmNode]:
-        return parse_nodes(self._scontrol("-o", "show", "node"))
-
-    def _jobs(self, job: str = "") -> Mapping[str, tuple[str, ...]]:
-        """Jobs that run, by node; of one job only where it is named."""
-        only = ("-j", job) if job else ()
-        text = self._run("squeue", "-h", "-t", "R,S", *only, "-o", "%A|%N")
-        lines = (line.partition("|") for line in text.splitlines())
-        listed = {nodes: nodes for _, _, nodes in lines if nodes}
-        for short in listed:
-            if "[" in short:  # n[1-4]: slurmctld alone knows how that is written out
-                names = self._scontrol("show", "hostnames", short).split()
-                listed[short] = ",".join(names)
-        written = (line.partition("|") for line in text.splitlines())
-        return parse_jobs("\n".join(f"{job}|{listed.get(at, at)}" for job, _, at in written))
+    def _jobs_on(self, node_id: str) -> tuple[str, ...]:
+        return tuple(self._run("squeue", "-h", "-t", "R,S", "-w", node_id, "-o", "%A").split())
 
     def _scontrol(self, *arguments: str) -> str:
         return self._run("scontrol", *arguments)

@@ -20,6 +20,8 @@ _OUT = frozenset({"DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "ER
 """Base states and flags under which slurmctld starts nothing new on a node (man sinfo, NODE STATE
 CODES)."""
 
+_DRAINED = frozenset({"DRAIN", "DRAINED", "DRAINING"})
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
@@ -44,8 +46,8 @@ class SlurmNode:
 
     @property
     def is_ours(self) -> bool:
-        """Whether we took it out."""
-        return self.is_out and self.reason.startswith(TAG)
+        """Whether we took it out: a node that is down besides a drain that ended is not ours."""
+        return bool(self.states & _DRAINED) and self.reason.startswith(TAG)
 
     def found(self, jobs: tuple[str, ...]) -> Found:
         """As the plan wants it."""
@@ -68,17 +70,3 @@ def parse_nodes(text: str) -> Mapping[str, SlurmNode]:
         text_of, by = (reason[1].strip(), reason[2] or "") if reason else ("", "")
         nodes[named[1]] = SlurmNode(named[1], frozenset(words), text_of, by)
     return nodes
-
-
-def parse_jobs(text: str) -> Mapping[str, tuple[str, ...]]:
-    """Jobs by node, from `squeue -h -t R,S -o '%A|%N'` with its host lists written out.
-
-    Args:
-        text: Lines "4711|n1,n2"; a job without nodes is passed over.
-    """
-    by_node: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        job, _, nodes = line.partition("|")
-        for node in filter(None, nodes.strip().split(",")):
-            by_node.setdefault(node, []).append(job.strip())
-    return {node: tuple(dict.fromkeys(jobs)) for node, jobs in by_node.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from threading import Event, Thread
@@ -21,8 +22,8 @@ from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.actuation import (
     Act,
     Found,
-    Held,
     Hold,
+    Standing,
     Step,
     Wanted,
     plan_steps,
@@ -32,6 +33,9 @@ from gpuwarden_verdict.exclusions import Exclusion
 
 SHORTEST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
+LONGEST_WAIT_S = 300.0
+"""Of a step that fails each time: a job that cannot be requeued, a node that stays down."""
+_RECENT = 20
 _log = structlog.get_logger(__name__)
 
 
@@ -73,6 +77,15 @@ class Look:
     trouble: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A step that failed: how long it waits, until when (monotonic), and why it failed."""
+
+    pause_s: float
+    again_at: float
+    why: str
+
+
 class ActuatorWorker:
     """A thread that keeps one consumer; a consumer that hangs holds up nobody else."""
 
@@ -83,6 +96,8 @@ class ActuatorWorker:
         name = f"actuator-{parts.target.common.name}"
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._pause_s = SHORTEST_PAUSE_S
+        self._waiting: dict[tuple[str, Act], _Failed] = {}
+        self._began: float | None = None
 
     @property
     def target(self) -> Target:
@@ -104,6 +119,14 @@ class ActuatorWorker:
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
+    @property
+    def trouble(self) -> str:
+        """Why it does not get on, "" where it does."""
+        began, limit_s = self._began, max(60.0, 10.0 * self._parts.target.common.timeout_s)
+        if began is not None and (lasts_s := self._parts.clock.monotonic() - began) > limit_s:
+            return f"the pass under way has lasted {lasts_s:.0f} s"
+        return self.look.trouble
+
     def _run(self) -> None:
         common = self._parts.target.common
         while not self._stopping.is_set():
@@ -111,82 +134,101 @@ class ActuatorWorker:
             waits_s = common.every_s
             try:
                 with self._parts.meters.seconds.labels(common.name).time():
-                    due = self._pass()
-                self._recovered()
-                if due and not common.dry_run:
-                    waits_s = SHORTEST_PAUSE_S  # a step failed: it is tried again soon
+                    self._began = self._parts.clock.monotonic()
+                    self._pass()
+                self._looked("")
             except (ActuatorError, WriteFailed, SQLAlchemyError) as error:
-                self._failed(error)
-                waits_s = self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+                waits_s = self._failed(error)
             except Exception as error:
                 _log.exception("actuator_failed", actuator=common.name)
-                self._failed(error)
-                waits_s = self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+                waits_s = self._failed(error)
+            self._began = None
+            if self._waiting:
+                soonest = min(step.again_at for step in self._waiting.values())
+                waits_s = min(waits_s, max(0.1, soonest - self._parts.clock.monotonic()))
             self._wake.wait(waits_s)
 
-    def _pass(self) -> bool:
-        """Look, and carry out what is due; returns whether something is still due."""
-        parts = self._parts
-        if not parts.may_act():
+    def _pass(self) -> None:
+        """Look, and carry out what is due: exclusions of all nodes first, jobs last."""
+        if not self._parts.may_act():
+            return
+        wanted = self._wanted()
+        self._settle(wanted)
+        steps = self._look_over(wanted)
+        due = {(step.node_id, act) for step in steps for act in step.acts}
+        self._waiting = {key: one for key, one in self._waiting.items() if key in due}
+        for act in (Act.EXCLUDE, Act.RELEASE, Act.MOVE):
+            for step in steps:
+                if act in step.acts and self._may_carry(step, act):
+                    self._carry(step, act)
+        if due and not self._parts.target.common.dry_run:
+            self._look_over(self._wanted())
+
+    def _wanted(self) -> Mapping[str, Wanted]:
+        wanted = wanted_nodes(self._parts.feed())
+        return {node: one for node, one in wanted.items() if self._is_for(node)}
+
+    def _may_carry(self, step: Step, act: Act) -> bool:
+        """Whether a step of the plan still holds, and its turn has come."""
+        if self._stopping.is_set() or not self._parts.may_act():
             return False
-        wanted = {n: w for n, w in wanted_nodes(parts.feed()).items() if self._is_for(n)}
-        with parts.state.read() as connection:
-            held = repository.read_holds(connection, parts.target.common.name)
-        found = self._read({*wanted, *held})
-        if self._settle(found):
-            with parts.state.read() as connection:
-                held = repository.read_holds(connection, parts.target.common.name)
-        steps = self._plan(wanted, found, held)
-        self._publish(steps)
-        if not any(step.acts for step in steps):
+        failed = self._waiting.get((step.node_id, act))
+        if failed is not None and failed.again_at > self._parts.clock.monotonic():
             return False
-        for step in steps:
-            for act in step.acts:
-                if self._stopping.is_set() or not parts.may_act():
-                    return True
-                self._carry(step, act)
-        if parts.target.common.dry_run:
+        if act is Act.EXCLUDE:
             return True
-        return self._look_again(wanted)
+        # Minutes may have passed since the plan was made.
+        is_wanted = step.node_id in self._wanted()
+        if act is Act.RELEASE:
+            return not is_wanted
+        excluded = (step.node_id, Act.EXCLUDE) not in self._waiting
+        return is_wanted and excluded and self._is_ours(step.node_id)
 
-    def _look_again(self, wanted: Mapping[str, Wanted]) -> bool:
-        parts = self._parts
+    def _is_ours(self, node_id: str) -> bool:
+        """Whether it is out by our hand at this moment; a dry run asks what it would be."""
+        if self._parts.target.common.dry_run:
+            return True
+        try:
+            here = self._parts.actuator.read({node_id}).get(node_id)
+        except ActuatorError:
+            return False
+        return here is not None and here.hold is Hold.OURS
+
+    def _look_over(self, wanted: Mapping[str, Wanted]) -> list[Step]:
+        """How nodes stand now, published."""
+        target, parts = self._parts.target, self._parts
         with parts.state.read() as connection:
-            held = repository.read_holds(connection, parts.target.common.name)
-        steps = self._plan(wanted, self._read({*wanted, *held}), held)
-        self._publish(steps)
-        return any(step.acts for step in steps)
-
-    def _plan(
-        self, wanted: Mapping[str, Wanted], found: Mapping[str, Found], held: Mapping[str, Held]
-    ) -> list[Step]:
-        target = self._parts.target
+            held = repository.read_holds(connection, target.common.name)
+        found = parts.actuator.read({*wanted, *held})
+        kept = {n: one for n, one in found.items() if self._is_for(n) or n in held}
         move_from = None if isinstance(target, FilesTarget) else target.move_from
-        return plan_steps(wanted, found, held, target.common.drift, move_from=move_from)
-
-    def _read(self, nodes: set[str]) -> Mapping[str, Found]:
-        found = self._parts.actuator.read(nodes)
-        return {node: one for node, one in found.items() if self._is_for(node)}
+        planned = plan_steps(wanted, kept, held, target.common.drift, move_from=move_from)
+        steps = [step if self._is_for(step.node_id) else _given_up(step) for step in planned]
+        self.look = Look(tuple(steps), parts.clock.now(), self.look.trouble)
+        parts.meters.show(target.common.name, steps, self.look.looked_at)
+        return steps
 
     def _is_for(self, node_id: str) -> bool:
         return any(fnmatchcase(node_id, one) for one in self._parts.target.common.nodes)
 
-    def _settle(self, found: Mapping[str, Found]) -> bool:
+    def _settle(self, wanted: Mapping[str, Wanted]) -> None:
         """End steps that a server before this one began: by what the consumer shows now."""
-        parts = self._parts
+        parts, common = self._parts, self._parts.target.common
         with parts.state.read() as connection:
-            left = repository.read_open(connection, parts.target.common.name)
-        now = parts.clock.now()
+            left = repository.read_open(connection, common.name)
+        if not left:
+            return
+        for step in left:
+            if step.act is Act.MOVE and step.node_id in wanted and not common.dry_run:
+                # It may be half done. Where it cannot be finished the plan asks for it again.
+                with suppress(ActuatorError):
+                    parts.actuator.move(step.node_id, step.jobs)
+        found = parts.actuator.read({step.node_id for step in left})
         for step in left:
             here = found.get(step.node_id, Found(Hold.ABSENT))
-            if step.act is Act.MOVE:
-                parts.actuator.move(step.node_id, step.jobs)  # it may be half done
-                here = self._read({step.node_id}).get(step.node_id, here)
-            done = _shows(step.act, step.jobs, here)
-            phase = Phase.DONE if done else Phase.LOST
-            over = repository.ended(step, phase, here.hold, "found after a restart", now)
-            self._end(over)
-        return bool(left)
+            phase = Phase.DONE if _shows(step.act, step.jobs, here) else Phase.LOST
+            now = parts.clock.now()
+            self._end(repository.ended(step, phase, here.hold, "found after a restart", now))
 
     def _end(self, over: Actuation) -> None:
         self._parts.state.writer.call(lambda writes: repository.end(writes, over))
@@ -198,7 +240,7 @@ class ActuatorWorker:
             return
         try:
             self._do(step, act)
-            after = self._read({step.node_id}).get(step.node_id, Found(Hold.ABSENT))
+            after = parts.actuator.read({step.node_id}).get(step.node_id, Found(Hold.ABSENT))
             shown = _shows(act, row.jobs, after)
             detail = after.reason if shown else f"the consumer shows {after.hold}: {after.reason}"
             phase = Phase.DONE if shown else Phase.FAILED
@@ -206,13 +248,26 @@ class ActuatorWorker:
         except ActuatorError as error:
             over = repository.ended(row, Phase.FAILED, None, str(error), parts.clock.now())
         self._end(over)
+        self._note(over)
         parts.meters.steps.labels(common.name, act.value, over.phase.value).inc()
-        said = _log.info if over.phase is Phase.DONE else _log.warning
-        said(
+
+    def _note(self, over: Actuation) -> None:
+        """Say how a step ended; one that failed waits longer each time."""
+        key, told = (over.node_id, over.act), _log.info
+        if over.phase is Phase.DONE:
+            self._waiting.pop(key, None)
+        else:
+            told = _log.warning
+            before = self._waiting.get(key)
+            pause_s = SHORTEST_PAUSE_S if before is None else 2 * before.pause_s
+            pause_s = min(pause_s, LONGEST_WAIT_S)
+            again_at = self._parts.clock.monotonic() + pause_s
+            self._waiting[key] = _Failed(pause_s, again_at, over.detail)
+        told(
             "actuated",
-            actuator=common.name,
-            node=step.node_id,
-            act=act.value,
+            actuator=over.actuator,
+            node=over.node_id,
+            act=over.act.value,
             phase=over.phase.value,
             detail=over.detail,
         )
@@ -245,9 +300,9 @@ class ActuatorWorker:
     def _would(self, row: Actuation) -> None:
         parts = self._parts
         with parts.state.read() as connection:
-            last = repository.read_page(connection, None, 1, row.actuator, row.node_id)
-        told = (row.phase, row.act, row.decisions)
-        if last and (last[0].phase, last[0].act, last[0].decisions) == told:
+            page = repository.read_page(connection, None, _RECENT, row.actuator, row.node_id)
+        last = next((one for one in page if one.act is row.act), None)
+        if last is not None and (last.phase, last.decisions) == (row.phase, row.decisions):
             return
         parts.state.writer.call(lambda writes: repository.begin(writes, row))
         parts.meters.steps.labels(row.actuator, row.act.value, row.phase.value).inc()
@@ -261,24 +316,31 @@ class ActuatorWorker:
         else:
             actuator.exclude(step.wanted)
 
-    def _publish(self, steps: Sequence[Step]) -> None:
-        self.look = Look(tuple(steps), self._parts.clock.now(), self.look.trouble)
-        self._parts.meters.show(self._parts.target.common.name, steps, self.look.looked_at)
+    def _failed(self, error: Exception) -> float:
+        """The consumer could not be looked at; returns how long to wait, seconds."""
+        self._looked(str(error))
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return self._pause_s
 
-    def _failed(self, error: Exception) -> None:
-        name = self._parts.target.common.name
-        if not self.look.trouble:
-            _log.warning("actuator_in_trouble", actuator=name, reason=str(error))
-        self._parts.meters.up.labels(name).set(0)
-        self.look = Look(self.look.steps, self.look.looked_at, str(error))
-
-    def _recovered(self) -> None:
-        name = self._parts.target.common.name
-        if self.look.trouble:
+    def _looked(self, trouble: str) -> None:
+        """Note how the pass went: trouble with the consumer, else with steps there."""
+        name, before = self._parts.target.common.name, self.look.trouble
+        self._parts.meters.up.labels(name).set(0 if trouble else 1)
+        if not trouble:
+            self._pause_s = SHORTEST_PAUSE_S
+            told = [f"{act} {node}: {one.why}" for (node, act), one in self._waiting.items()]
+            trouble = "; ".join(sorted(told)[:3])
+        if trouble and not before:
+            _log.warning("actuator_in_trouble", actuator=name, reason=trouble)
+        elif before and not trouble:
             _log.info("actuator_recovered", actuator=name)
-        self._parts.meters.up.labels(name).set(1)
-        self._pause_s = SHORTEST_PAUSE_S
-        self.look = Look(self.look.steps, self.look.looked_at, "")
+        self.look = Look(self.look.steps, self.look.looked_at, trouble)
+
+
+def _given_up(step: Step) -> Step:
+    """A node that is no longer among the actuator's, and is still out by our hand."""
+    why = "it is no longer among this actuator's nodes: release it by hand"
+    return replace(step, standing=Standing.ORPHAN, acts=(), why=why)
 
 
 def _shows(act: Act, jobs: Sequence[str], here: Found) -> bool:

@@ -18,6 +18,7 @@ from gpuwarden_server.judging.repository import (
     read_newest_boots,
     read_position,
 )
+from gpuwarden_server.store.tables_actuators import actuations
 from gpuwarden_server.store.tables_fleet import audit, events
 from gpuwarden_server.store.tables_jobs import job_ends, job_runs
 from gpuwarden_server.store.tables_judging import (
@@ -47,6 +48,7 @@ class Kept(StrEnum):
     AUDIT = "audit"
     JOB_RUNS = "job_runs"
     JOB_ENDS = "job_ends"
+    ACTUATIONS = "actuations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,9 @@ def find_old(connection: Connection, what: Kept, before: float, after: int, limi
             statement = select(job_runs.c.id).where(job_runs.c.until < before)
         case Kept.JOB_ENDS:
             statement = select(job_ends.c.id).where(job_ends.c.ended_at < before)
+        case Kept.ACTUATIONS:
+            c = actuations.c
+            statement = select(c.row).where(c.begun_at < before, c.phase != "begun")
         case _:
             assert_never(what)
     keys = list(connection.scalars(statement.limit(limit)))
@@ -119,6 +124,8 @@ def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None
             connection.execute(delete(job_runs).where(job_runs.c.id.in_(keys)))
         case Kept.JOB_ENDS:
             connection.execute(delete(job_ends).where(job_ends.c.id.in_(keys)))
+        case Kept.ACTUATIONS:
+            connection.execute(delete(actuations).where(actuations.c.row.in_(keys)))
         case _:
             assert_never(what)
 

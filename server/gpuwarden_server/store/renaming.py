@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from gpuwarden_server.store.base import STATE
+from gpuwarden_server.store.tables_actuators import actuations, actuator_holds
 from gpuwarden_server.store.tables_fleet import keys, nodes
 from gpuwarden_server.store.tables_inventory import inventory
 from gpuwarden_server.store.tables_jobs import job_ends
@@ -39,6 +40,10 @@ _NODE = "node"
 _MATCHER = re.compile(r"((?:node|entity)(?:=~|!~|!=|=))(.+)", re.DOTALL)
 _PARTS = ("nic", "disk", "mount")
 """Kinds of entities that are named NODE/DEVICE."""
+
+
+_OF_CONSUMERS = (actuations, actuator_holds)
+"""A scheduler knows the node by its own name for it, whatever it is called here."""
 
 
 def rename_node(connection: Connection, old: str, new: str, at: float) -> None:
@@ -55,7 +60,7 @@ def rename_node(connection: Connection, old: str, new: str, at: float) -> None:
     connection.execute(insert(nodes).from_select([column.name for column in nodes.c], copied))
     _keep_newer_inventory(connection, old, new)
     for table in STATE.sorted_tables:
-        if table is not nodes and "node_id" in table.c:
+        if table is not nodes and table not in _OF_CONSUMERS and "node_id" in table.c:
             _rename_rows(connection, table, old, new)
     moves = entity_state_moves.c
     connection.execute(

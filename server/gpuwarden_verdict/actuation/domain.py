@@ -51,7 +51,7 @@ class Drift(StrEnum):
     REPAIR = "repair"  # exclude it again
 
 
-_PLAIN = str.maketrans({'"': "'", "[": "(", "]": ")", "\\": "/", "|": "/"})
+_PLAIN = str.maketrans({'"': "'", "=": ":", "[": "(", "]": ")", "\\": "/", "|": "/"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Wanted:
         """The reason as it is written into a consumer that takes nodes only."""
         part = f" (whole node for {len(self.gpus)} GPU)" if self.gpus else ""
         text = f"{TAG} {','.join(self.decisions)}{part} {self.reason}"
-        # One line without quotes and brackets: consumers use these to end or to sign a reason.
+        # One line without quotes, brackets and =: consumers end, sign and tell fields by these.
         return " ".join(text.translate(_PLAIN).split())[:LONGEST_REASON].rstrip()
 
 

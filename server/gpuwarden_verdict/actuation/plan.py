@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import assert_never
 
 from gpuwarden_verdict.actuation.domain import (
+    TAG,
     Act,
     Drift,
     Found,
@@ -18,6 +20,8 @@ from gpuwarden_verdict.actuation.domain import (
 from gpuwarden_verdict.entities import Rung
 
 _ABSENT = Found(Hold.ABSENT)
+# gpuwarden: dec-0a1b2c3d4e5f,dec-5f4e3d2c1b0a (whole node for 2 GPU) XID 64 …
+_DECISIONS = re.compile(rf"{TAG} (dec-[^ ]+)")
 
 
 def plan_steps(
@@ -41,22 +45,33 @@ def plan_steps(
         move_from: From which rung on what runs there is moved; None never.
     """
     ours = {node for node, one in found.items() if one.hold is Hold.OURS}
+    missed = {
+        decision
+        for node, want in wanted.items()
+        if found.get(node, _ABSENT).hold is Hold.ABSENT
+        for decision in want.decisions
+    }
     steps = []
     for node_id in sorted({*wanted, *ours}):
         here, last = found.get(node_id, _ABSENT), held.get(node_id)
         want = wanted.get(node_id)
         if want is None:
-            steps.append(_unwanted(node_id, here, last))
+            steps.append(_unwanted(node_id, here, last, missed))
         else:
             steps.append(_step(want, here, last, drift, move_from))
     return steps
 
 
-def _unwanted(node_id: str, here: Found, last: Held | None) -> Step:
-    if last is None or last.act is Act.RELEASE:
+def _unwanted(node_id: str, here: Found, last: Held | None, missed: set[str]) -> Step:
+    told = _DECISIONS.match(here.reason)
+    named = set(told[1].split(",")) if told else set()
+    if last is None or last.act is Act.RELEASE or not named <= set(last.decisions):
         # A new or restored store, or another gpuwarden: whoever put it there knows why.
-        why = "it carries our tag, but this server did not take it out: release it by hand"
+        why = "it carries our tag, but not for what this server did: release it by hand"
         return Step(node_id, Standing.ORPHAN, (), None, here, why)
+    if missed & set(last.decisions):
+        why = "the consumer has no node of the new name that its decision speaks of: it stays out"
+        return Step(node_id, Standing.IN_PLACE, (), None, here, why)
     why = "no exclusion in force asks for it any more"
     return Step(node_id, Standing.WAITING, (Act.RELEASE,), None, here, why)
 
@@ -88,8 +103,10 @@ def _others(want: Wanted, here: Found, last: Held | None) -> Step:
 
 def _in_place(want: Wanted, here: Found, last: Held | None, move_from: Rung | None) -> Step:
     acts: list[Act] = []
-    if here.reason != want.text:
-        acts.append(Act.EXCLUDE)  # other decisions stand behind it now: the reason must say so
+    if last is None or last.act is Act.RELEASE or last.decisions != want.decisions:
+        # A step that took effect and was not seen to, or other decisions: the record must say so,
+        # else nobody releases it.
+        acts.append(Act.EXCLUDE)
     if _must_move(want, here, last, move_from):
         acts.append(Act.MOVE)
     standing = Standing.WAITING if acts else Standing.IN_PLACE

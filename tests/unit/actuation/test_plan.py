@@ -55,6 +55,18 @@ ANN = Found(Hold.THEIRS, "bad dimm", "ann")
         (want("n1"), FREE, Held(Act.RELEASE), Drift.SHOW, Standing.WAITING, (Act.EXCLUDE,)),
         (want("n1"), None, None, Drift.SHOW, Standing.ABSENT, ()),
         (None, ours(want("n1")), HELD, Drift.SHOW, Standing.WAITING, (Act.RELEASE,)),
+        # It took effect, and nobody saw to it: the record must say so, else nobody releases it.
+        (want("n1"), ours(want("n1")), None, Drift.SHOW, Standing.WAITING, (Act.EXCLUDE,)),
+        (
+            want("n1"),
+            ours(want("n1")),
+            Held(Act.RELEASE),
+            Drift.SHOW,
+            Standing.WAITING,
+            (Act.EXCLUDE,),
+        ),
+        # A backup from before the second decision: what it says has ended is not what holds it.
+        (None, ours(want("n1", "dec-2")), HELD, Drift.SHOW, Standing.ORPHAN, ()),
         # Not by this server's record: a new store must not put failing nodes back in.
         (None, ours(want("n1")), None, Drift.REPAIR, Standing.ORPHAN, ()),
     ],
@@ -81,6 +93,18 @@ def test_what_nobody_wants_and_we_do_not_hold_is_left_out() -> None:
     assert plan_steps({}, {"n1": FREE, "n2": ANN}, {"n2": HELD}, Drift.REPAIR) == []
 
 
+def test_a_renamed_node_stays_out_under_the_name_that_the_consumer_knows() -> None:
+    wanted = {"new": want("new")}
+    steps = plan_steps(wanted, {"old": ours(want("old"))}, {"old": HELD}, Drift.SHOW)
+    assert [(one.node_id, one.standing, one.acts) for one in steps] == [
+        ("new", Standing.ABSENT, ()),
+        ("old", Standing.IN_PLACE, ()),
+    ]
+    known = {"old": ours(want("old")), "new": ours(want("new"))}
+    held = {"old": HELD, "new": HELD}
+    assert [one.acts for one in plan_steps(wanted, known, held, Drift.SHOW)] == [(), (Act.RELEASE,)]
+
+
 def test_jobs_are_moved_once_a_decision_and_from_the_rung_on_that_asks_for_it() -> None:
     wanted = want("n1")
     running = {"n1": ours(wanted, "4711")}
@@ -97,8 +121,9 @@ def test_jobs_are_moved_once_a_decision_and_from_the_rung_on_that_asks_for_it() 
 
 
 def test_a_reason_is_one_plain_line_that_begins_with_the_tag() -> None:
-    wanted = Wanted("n1", Rung.DRAIN, ("dec-1",), (), 'a "b"\n[c] | d\\e ' + "x" * 500)
-    assert wanted.text.startswith(f"{TAG} dec-1 a 'b' (c) / d/e xxx")
+    told = 'a "b"\n[c] | d\\e Comment=x ' + "x" * 500
+    wanted = Wanted("n1", Rung.DRAIN, ("dec-1",), (), told)
+    assert wanted.text.startswith(f"{TAG} dec-1 a 'b' (c) / d/e Comment:x xxx")
     assert len(wanted.text) == 240
 
 

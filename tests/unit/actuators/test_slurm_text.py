@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwarden_server.actuators.slurm_text import parse_jobs, parse_nodes
+from gpuwarden_server.actuators.slurm_text import parse_nodes
 from gpuwarden_verdict.actuation import Hold
 
 LINE = (
@@ -37,6 +37,8 @@ LINE = (
         ),
         ("DOWN*", "Reason=Not responding [slurm@2026-03-01T10:00:00]", Hold.THEIRS, None, "slurm"),
         ("FAIL", "", Hold.THEIRS, "fail", ""),
+        # Our drain has ended, and the node is down besides: not ours any more.
+        ("DOWN*", "Reason=gpuwarden: dec-1 x [root@2026-03-01T10:00]", Hold.THEIRS, None, "root"),
         ("IDLE+DRAIN", "Reason=my gpuwarden: note [x@1]", Hold.THEIRS, None, "x"),
     ],
 )
@@ -51,8 +53,3 @@ def test_a_node(state: str, tail: str, hold: Hold, reason: str | None, by: str) 
 
 def test_lines_that_name_no_node_are_passed_over() -> None:
     assert parse_nodes("No nodes in the system\n\nNodeName=n3\n") == {}
-
-
-def test_jobs_by_node() -> None:
-    text = "4711|n1,n2\n4712|n2\n4713|\n4711|n1\n"
-    assert parse_jobs(text) == {"n1": ("4711",), "n2": ("4711", "4712")}
