@@ -92,6 +92,7 @@ def weigh_whole(model: FusionModel, bench: Bench, repeats: int) -> float:
         early_stopping=False,
         random_state=0,
     )
+    taught = np.nan_to_num(taught)  # scikit-learn bins no column that is missing throughout
     needed = (taught[:, errors] + rng.normal(0.0, 3.0, len(taught))) > 1.0
     classifier.fit(taught.astype(np.float32), needed)
     return weigh(lambda: classifier.predict_proba(matrix), repeats)
