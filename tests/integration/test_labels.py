@@ -82,6 +82,28 @@ def test_a_repair_that_a_check_ends_makes_it_hardware(server: Running) -> None:
     node.close()
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("before", ["nothing", "boot", "reset", "node"])
+def test_only_a_check_of_the_gpu_itself_before_any_boot_or_reset_clears_it(
+    server: Running, before: str
+) -> None:
+    name = f"checked-{before}"
+    node, incident = begin(server, name, PROGRAM_CODE)
+    gpu = {"entity_kind": EntityKind.GPU, "entity": f"GPU-{name}-0"}
+    if before == "boot":
+        node.boot_id = f"boot-2-of-{name}"
+        node.introduce([make_gpu(number, name) for number in range(2)])
+    reset = [make_event(kind=EventKind.GPU_BACK, **gpu)] if before == "reset" else []
+    checked = {} if before == "node" else gpu
+    node.events(*reset, make_event(kind=EventKind.CHECK_PASSED, **checked))
+    found = label(server, incident)
+    cleared = ("false_alarm", "check", False)
+    unsure = ("unknown", "none", None)
+    told = (found["label"], found["source"], found["needed"])
+    assert told == (cleared if before == "nothing" else unsure)
+    node.close()
+
+
 def test_an_unknown_incident_and_a_strange_verdict_are_named(server: Running) -> None:
     assert judge(server, "inc-none", "hardware").status_code == 404
     node, incident = begin(server, "strange", PROGRAM_CODE)

@@ -27,6 +27,7 @@ from tests.builders.verdict import START
 END = START + 600.0
 SOFT = item(detector="learned_score", acts_alone=False, sentence="learnt risk 80%")
 HARD = item()
+OTHER = item(detector="peers", acts_alone=False, sentence="slower than its peers")
 _S = EntityState
 
 
@@ -64,7 +65,7 @@ def test_a_persons_verdict_goes_before_all_else(verdict: Verdict) -> None:
 
 
 def test_a_repair_after_which_a_check_passed_was_needed() -> None:
-    assert label(Case(over(), steps=REPAIRED)) == (Truth.HARDWARE, Source.REPAIR, True)
+    assert label(Case(over(SOFT, OTHER), steps=REPAIRED)) == (Truth.HARDWARE, Source.REPAIR, True)
 
 
 def test_a_repair_under_way_settles_nothing_yet() -> None:
@@ -100,6 +101,14 @@ def test_a_check_that_passed_without_a_repair_is_a_false_alarm_of_what_is_soft_o
     assert label(Case(over(HARD), passed_at=passed))[0] is Truth.HARDWARE
 
 
+def test_a_check_that_passed_after_a_boot_or_a_reset_tells_nothing() -> None:
+    passed = [START + 60.0]
+    cured = Case(over(), passed_at=passed, restarted_at=[START + 30.0])
+    assert label(cured) == (Truth.UNKNOWN, Source.NONE, None)
+    later = replace(cured, restarted_at=[START + 90.0])
+    assert label(later) == (Truth.FALSE_ALARM, Source.CHECK, False)
+
+
 def test_a_job_that_ran_through_it_and_ended_well_is_a_false_alarm() -> None:
     good = End("COMPLETED", START - 60.0, END + 60.0)
     assert label(Case(over(), ends=[good])) == (Truth.FALSE_ALARM, Source.JOB_END, False)
@@ -118,7 +127,19 @@ def test_a_job_that_ran_through_it_and_ended_well_is_a_false_alarm() -> None:
 def test_what_our_own_exclusion_hid_is_uncertain_unless_something_settles_it() -> None:
     assert label(Case(over(), excluded=True)) == (Truth.UNCERTAIN, Source.NONE, None)
     assert label(Case(over(HARD), excluded=True))[0] is Truth.HARDWARE
-    assert label(Case(over(), steps=REPAIRED, excluded=True))[0] is Truth.HARDWARE
+    assert label(Case(over(OTHER), steps=REPAIRED, excluded=True))[0] is Truth.HARDWARE
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+def test_a_score_does_not_confirm_itself_by_the_repair_that_it_asked_for(excluded: bool) -> None:
+    """A sound GPU passes its check after a repair too."""
+    echo = replace(OTHER, echo=True)
+    case = Case(over(SOFT, echo), steps=REPAIRED, excluded=excluded)
+    assert label(case) == (Truth.UNCERTAIN, Source.REPAIR, None)
+    failed = item(detector="check_failed", acts_alone=False)
+    assert label(replace(case, incident=over(SOFT, failed)))[0] is Truth.HARDWARE
+    told = GivenVerdict(Verdict.HARDWARE, "", "ana", END)
+    assert label(replace(case, given=told))[2] is True
 
 
 def test_a_member_of_a_places_fault_teaches_nothing_about_its_part() -> None:

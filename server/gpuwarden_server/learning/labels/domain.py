@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,7 @@ from enum import StrEnum
 from gpuwarden_verdict.entities import EntityState
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
 from gpuwarden_verdict.job_ends import JOB_STATES, JobOutcome
+from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 
 REPAIR_WITHIN_S = 7 * 86_400.0
 """A repair that begins so long after the end of an incident still speaks of it."""
@@ -26,7 +28,7 @@ class Truth(StrEnum):
     OPERATOR = "operator"  # a person's doing: maintenance, an upgrade, a test
     FALSE_ALARM = "false_alarm"
     UNKNOWN = "unknown"
-    UNCERTAIN = "uncertain"  # our own exclusion hid what would have come
+    UNCERTAIN = "uncertain"  # what we did ourselves hid, or merely confirmed, what it was
 
 
 class Verdict(StrEnum):
@@ -113,7 +115,8 @@ class Case:
         incident: It.
         given: A person's verdict, None for none.
         steps: Changes of the entity's state since it opened, in order.
-        passed_at: When checks of the entity or its node passed since it opened, epoch seconds.
+        passed_at: When active checks of the very entity passed in its time, epoch seconds.
+        restarted_at: When its node was booted anew, or it was reset, in its time; epoch seconds.
         ends: Ends of jobs that were there in its time.
         excluded: An exclusion of ours was in force in its time.
     """
@@ -122,6 +125,7 @@ class Case:
     given: GivenVerdict | None = None
     steps: Sequence[Step] = ()
     passed_at: Sequence[float] = ()
+    restarted_at: Sequence[float] = ()
     ends: Sequence[End] = ()
     excluded: bool = False
 
@@ -154,7 +158,8 @@ def label_of(case: Case) -> Label:
     """The label of an incident: the strongest word about it, and only that.
 
     A person's verdict goes before all else. Where nothing settles it and an exclusion of ours was
-    in force, what would have come is hidden: UNCERTAIN.
+    in force, what would have come is hidden: UNCERTAIN. So is what was repaired on the score's word
+    alone, which must not confirm itself.
     """
     if case.given is not None:
         given = case.given
@@ -194,6 +199,9 @@ def _by_repair(case: Case) -> Label | None:
     end = next(ended, None)
     if end is None:
         return _label(Truth.UNKNOWN, Source.REPAIR, "it is in repair", begun[0].at)
+    if end.after is EntityState.PROBATION and not _stands_beside_score(case.incident):
+        why = "it was repaired on the score's word alone: a sound part passes its check too"
+        return _label(Truth.UNCERTAIN, Source.REPAIR, why, end.at)
     if end.after is EntityState.PROBATION:
         why = "it was repaired, and a check passed afterwards"
         return _label(Truth.HARDWARE, Source.REPAIR, why, end.at)
@@ -217,10 +225,13 @@ def _by_evidence(case: Case) -> Label | None:
 
 
 def _by_passed_check(case: Case) -> Label | None:
-    if not case.passed_at:
+    """A boot or a reset cures much that was real: a check that passes after one tells nothing."""
+    restarted = min(case.restarted_at, default=math.inf)
+    passed = min(case.passed_at, default=math.inf)
+    if passed >= restarted:
         return None
-    why = "a check passed without any repair"
-    return _label(Truth.FALSE_ALARM, Source.CHECK, why, case.passed_at[0])
+    why = "a check of it passed without any repair, boot or reset"
+    return _label(Truth.FALSE_ALARM, Source.CHECK, why, passed)
 
 
 def _by_job_end(case: Case) -> Label | None:
@@ -247,6 +258,11 @@ _DERIVATIONS: tuple[Callable[[Case], Label | None], ...] = (
     _by_passed_check,
     _by_job_end,
 )
+
+
+def _stands_beside_score(incident: Incident) -> bool:
+    """Whether anything but the score, and what follows from faults, speaks for it."""
+    return any(item.detector != LEARNED_DETECTOR and not item.echo for item in incident.evidence)
 
 
 def _outcome(end: End) -> JobOutcome:

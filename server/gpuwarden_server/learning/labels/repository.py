@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 from sqlalchemy import Connection, select
 
+from gpuwarden_kernel_log import RecoveryAction
 from gpuwarden_server.jobs.repository import read_ends
 from gpuwarden_server.learning.labels.domain import (
     JOB_MARGIN_S,
@@ -25,6 +26,8 @@ from gpuwarden_server.store.tables_judging import decision_moves, decisions, ent
 from gpuwarden_server.store.tables_learning import incident_verdicts
 from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.detectors.plug_in_check import is_plug_in, proves_repair
+from gpuwarden_verdict.detectors.recovery_text import stated_action
+from gpuwarden_verdict.detectors.xid import RECOVERY_XID
 from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.policy.document import DecisionPhase
@@ -32,6 +35,7 @@ from gpuwarden_wire.events import Event, EventKind
 
 _NAMES_A_QUERY = 500
 _MOST_RUNS = 10_000
+_RECOVERIES = (EventKind.CHECK_PASSED, EventKind.NODE_BOOT, EventKind.GPU_BACK)
 _event = msgspec.json.Decoder(Event)
 Key = tuple[str, str]
 T = TypeVar("T")
@@ -69,7 +73,7 @@ def read_cases(connection: Connection, incidents: Sequence[Incident], now: float
     nodes = sorted({incident.entity.node_id for incident in incidents})
     given = _verdicts(connection, [incident.id for incident in incidents])
     steps = _steps(connection, {incident.entity.key for incident in incidents}, begin)
-    passed = _passed(connection, nodes, begin)
+    recovered = _recovered(connection, nodes, begin)
     ends = _Ends(connection, nodes, begin, end)
     held = _exclusions(connection, nodes, end, now)
     return [
@@ -77,7 +81,8 @@ def read_cases(connection: Connection, incidents: Sequence[Incident], now: float
             incident,
             given.get(incident.id),
             [s for s in steps.get(_key(incident.entity), ()) if s.at >= incident.opened_at],
-            _within(passed, incident, now),
+            _within(recovered.passed, incident, now),
+            _restarts(recovered, incident, now),
             ends.of(incident, now),
             _overlaps(held, incident, now),
         )
@@ -129,20 +134,46 @@ def _steps(
     return found
 
 
-def _passed(connection: Connection, nodes: Collection[str], begin: float) -> dict[Key, list[float]]:
-    """When active checks passed; the agent's own look at its readings proves nothing here."""
+@dataclass(frozen=True, slots=True)
+class _Recovered:
+    """What speaks of recovery, by the entity it speaks of, epoch seconds.
+
+    Attributes:
+        passed: Active checks; the agent's own look at its readings proves nothing here.
+        reset: GPUs that answer again, and drivers that ask for nothing any more.
+        boots: By node: the boot and when it was told.
+    """
+
+    passed: dict[Key, list[float]] = field(default_factory=lambda: defaultdict(list))
+    reset: dict[Key, list[float]] = field(default_factory=lambda: defaultdict(list))
+    boots: dict[str, list[tuple[str, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    def note(self, event: Event, key: Key, at: float) -> None:
+        """Take what is told of one entity."""
+        if event.kind is EventKind.CHECK_PASSED:
+            if _is_active(event):
+                self.passed[key].append(at)
+        elif event.kind is EventKind.GPU_BACK or stated_action(event) is RecoveryAction.NONE:
+            self.reset[key].append(at)
+
+
+def _recovered(connection: Connection, nodes: Collection[str], begin: float) -> _Recovered:
     c = events.c
-    found: dict[Key, list[float]] = defaultdict(list)
+    found = _Recovered()
+    told = c.kind.in_([kind.value for kind in _RECOVERIES])
+    asks = (c.kind == EventKind.KERNEL_LOG.value) & c.body.like(f'%"xid":{RECOVERY_XID}%')
     for names in _chunks(nodes):
         statement = (
-            select(c.entity_kind, c.entity, c.received_at, c.body)
-            .where(c.node_id.in_(names), c.kind == EventKind.CHECK_PASSED.value)
-            .where(c.received_at >= begin)
+            select(c.node_id, c.entity_kind, c.entity, c.boot_id, c.received_at, c.body)
+            .where(c.node_id.in_(names), c.received_at >= begin, told | asks)
             .order_by(c.row)
         )
-        for kind, entity, at, body in connection.execute(statement):
-            if _is_active(_event.decode(body)):
-                found[kind, entity].append(at)
+        for node_id, kind, entity, boot_id, at, body in connection.execute(statement):
+            event = _event.decode(body)
+            if event.kind is EventKind.NODE_BOOT:
+                found.boots[node_id].append((boot_id, at))
+            else:
+                found.note(event, (kind, entity), at)
     return found
 
 
@@ -152,12 +183,19 @@ def _is_active(event: Event) -> bool:
     return "after" not in event.attributes
 
 
-def _within(passed: dict[Key, list[float]], incident: Incident, now: float) -> list[float]:
-    keys = {_key(incident.entity), _node(incident.entity)}
+def _within(told: dict[Key, list[float]], incident: Incident, now: float) -> list[float]:
+    """Of the very entity: a check of its node need not have looked at it."""
     last = _end_of(incident, now)
-    return sorted(
-        at for key in keys for at in passed.get(key, ()) if incident.opened_at <= at <= last
-    )
+    return [at for at in told.get(_key(incident.entity), ()) if incident.opened_at <= at <= last]
+
+
+def _restarts(recovered: _Recovered, incident: Incident, now: float) -> list[float]:
+    boots = [
+        at
+        for boot_id, at in recovered.boots.get(incident.entity.node_id, ())
+        if incident.opened_at <= at <= _end_of(incident, now) and boot_id != incident.boot_id
+    ]
+    return [*_within(recovered.reset, incident, now), *boots]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,9 @@ class LabelView(BaseModel):
     opened_at: float
     resolved_at: float | None
     label: Truth = Field(
-        description="uncertain: our own exclusion hid what would have come", examples=["hardware"]
+        description="uncertain: our exclusion hid what would have come, or only the score had it"
+        " repaired",
+        examples=["hardware"],
     )
     source: Source = Field(
         description="what settles it, the strongest word alone", examples=["verdict"]
