@@ -94,7 +94,8 @@ class Scores:
         outcomes: Of each label that needed action.
         by_class: By fault class.
         false_alarms: Flags that no label explains, over the healthy time of all GPUs.
-        false_exclusions: Of these, such that excluded.
+        false_exclusions: Exclusions that no fault explains, over the time of all GPUs in which
+            theirs had no fault. What a confounder caused is false here: the GPU was sound.
         confounding: Labels that must not lead to an exclusion.
         confounders_excluded: Of these, such that did.
         confounders_flagged: Of these, such that were shown as suspect.
@@ -155,17 +156,21 @@ def score(flags: Sequence[Flag], labels: Sequence[LabelRow], watched: Watched) -
     outcomes = tuple(_outcome(label, flags, watched) for label in faults)
     false = [flag for flag in flags if not _explained(flag, inside, watched)]
     days = _healthy_days(inside, watched)
-    excluded = [flag for flag in false if flag.rung >= Rung.EXCLUDE]
+    at_risk = _healthy_days(faults, watched)
+    excluded = [
+        flag
+        for flag in flags
+        if flag.rung >= Rung.EXCLUDE and not _explained(flag, faults, watched)
+    ]
     touched = [_touching(label, flags, watched) for label in confounders]
     return Scores(
         outcomes=outcomes,
         by_class=_by_class(outcomes, false, days),
         false_alarms=Rate(len(false), days),
-        false_exclusions=Rate(len(excluded), days),
+        false_exclusions=Rate(len(excluded), at_risk),
         confounding=tuple(confounders),
         confounders_excluded=sum(
-            any(flag.rung >= Rung.EXCLUDE and not _is_fault(flag, faults, watched) for flag in some)
-            for some in touched
+            bool(_touching(label, excluded, watched)) for label in confounders
         ),
         confounders_flagged=sum(bool(some) for some in touched),
         not_judged=len(labels) - len(inside),
@@ -222,16 +227,7 @@ def _overlaps(flag: Flag, label: LabelRow, settling_s: float = 0.0) -> bool:
 
 
 def _touching(label: LabelRow, flags: Sequence[Flag], watched: Watched) -> list[Flag]:
-    return [
-        flag
-        for flag in flags
-        if _overlaps(flag, label, SETTLING_S)
-        and (_is_same(flag, label) or _is_around(flag, label, watched))
-    ]
-
-
-def _is_fault(flag: Flag, faults: Sequence[LabelRow], watched: Watched) -> bool:
-    return any(bool(_touching(label, [flag], watched)) for label in faults)
+    return [flag for flag in flags if _explained(flag, [label], watched)]
 
 
 def _explained(flag: Flag, labels: Sequence[LabelRow], watched: Watched) -> bool:

@@ -257,8 +257,8 @@ def _tell_scores(scores: Any) -> None:
     false, wrong = scores["false_alarms"], scores["false_exclusions"]
     print(f"  labelled faults flagged before their end: {flagged} of {len(labels)}")
     print(
-        f"  false alarms: {false['count']}, exclusions among them: {wrong['count']},"
-        f" in {false['gpu_days']:.1f} healthy GPU-days"
+        f"  false alarms: {false['count']} in {false['gpu_days']:.1f} healthy GPU-days,"
+        f" false exclusions: {wrong['count']} in {wrong['gpu_days']:.1f} without a fault"
     )
     print(f"  confounders excluded: {scores['confounders_excluded']} of {scores['confounders']}")
     rows = [

@@ -82,6 +82,28 @@ def test_a_confounder_must_not_lead_to_an_exclusion_and_explains_what_is_behind_
     assert score([flag(GPU, 5, 6, Rung.EXCLUDE)], at_once, WATCHED).confounders_excluded == 0
 
 
+RACK = Watched(
+    start=T,
+    end=T + 24 * HOUR,
+    gpus=8,
+    node_of={f"GPU-{number}": "n1" for number in range(8)},
+    behind={("rack", "r1"): frozenset({"n1"})},
+)
+
+
+@pytest.mark.parametrize(("kind", "entity"), [("node", "n1"), ("rack", "r1"), ("gpu", "GPU-0")])
+def test_a_sound_gpu_that_a_confounder_excludes_is_a_false_exclusion(
+    kind: str, entity: str
+) -> None:
+    flags = [flag(Name("gpu", key, "n1"), 5, 6, Rung.EXCLUDE) for key in RACK.node_of]
+    capped = score(flags, [label(kind, entity, 5, 6, needed=False)], RACK)
+    assert capped.false_exclusions.count == 8
+    assert capped.false_exclusions.days == 8.0, "a confounder's time is time at risk"
+    assert (capped.confounders_excluded, capped.confounders_flagged) == (1, 1)
+    broken = score(flags, [label(kind, entity, 5, 6)], RACK)
+    assert broken.false_exclusions.count == (7 if kind == "gpu" else 0)
+
+
 def test_labels_outside_the_recorded_time_are_counted_and_judged_by_nobody() -> None:
     found = score([], [label("gpu", "GPU-a", 30, 31), label("gpu", "GPU-a", -3, -2)], WATCHED)
     assert (found.not_judged, found.outcomes) == (2, ())
