@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from math import exp, lgamma, log
 
 from gpuwarden_verdict.fusion.artifact import FusionModel
@@ -19,6 +20,7 @@ TOLERATED_PER_GPU_DAY = 0.03 / 500
 """False exclusions a GPU and day that a trial must bound: 0.03 a day on 500 GPUs."""
 
 _CONFIDENCE = 0.95
+_NEAR = 1e-12
 
 
 class TrialKind(StrEnum):
@@ -122,10 +124,14 @@ def _planes_missing(risk: Risk) -> list[str]:
     return [f"evidence from {WANTED_PLANES} planes is wanted; this risk rests on: {named}"]
 
 
+@lru_cache(maxsize=256)
 def poisson_upper(count: int) -> float:
-    """Largest mean under which `count` or fewer events still have a chance of 5 %."""
-    low, high = 0.0, 10.0 + 3.0 * count
-    for _ in range(80):
+    """Largest mean under which `count` or fewer events still have a chance of 5 %.
+
+    Kept once found: the judge asks for each risk, and trials change once a minute at most.
+    """
+    low, high = float(count), 10.0 + 3.0 * count
+    while high - low > _NEAR * high:
         middle = 0.5 * (low + high)
         if _poisson_at_most(count, middle) > 1.0 - _CONFIDENCE:
             low = middle
@@ -135,6 +141,11 @@ def poisson_upper(count: int) -> float:
 
 
 def _poisson_at_most(count: int, mean: float) -> float:
-    if mean <= 0:
-        return 1.0
-    return sum(exp(k * log(mean) - mean - lgamma(k + 1)) for k in range(count + 1))
+    """The chance of `count` or fewer where `mean` is above `count`: terms only fall from there."""
+    term = exp(count * log(mean) - mean - lgamma(count + 1))
+    total, left = term, count
+    while left and term > _NEAR * total:
+        term *= left / mean
+        total += term
+        left -= 1
+    return total

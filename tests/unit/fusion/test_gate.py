@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gpuwarden_verdict.entities import EntityRef, FaultClass
@@ -83,6 +85,24 @@ def test_without_a_model_the_gate_is_shut() -> None:
 def test_the_bound_is_the_exact_poisson_bound(events: int, upper: float) -> None:
     bound = trial(gpu_days=10.0, false_actions=events).bound_per_gpu_day
     assert bound == pytest.approx(upper / 10.0, rel=1e-3)
+
+
+def test_a_large_count_is_bounded_as_the_normal_law_has_it() -> None:
+    bound = trial(gpu_days=1.0, false_actions=1_000_000).bound_per_gpu_day
+    assert bound == pytest.approx(1_000_000 + 1.6449 * 1000.0, rel=1e-5)
+
+
+def test_the_judge_does_not_wait_longer_for_a_trial_with_many_false_exclusions() -> None:
+    """It asks for each risk of each sweep; a trial may say a million."""
+
+    def cpu_s(false_actions: int) -> float:
+        tried, begun = trial(false_actions=false_actions), time.process_time()
+        for _ in range(100):
+            assert score_gate(shipped_model(), None, pool(), tried).open is (false_actions == 0)
+        return time.process_time() - begun
+
+    few = cpu_s(0)
+    assert cpu_s(1000) < 50.0 * few + 0.5
 
 
 def test_no_days_bound_nothing() -> None:
