@@ -169,6 +169,22 @@ def test_what_mig_instances_lack_is_asked_of_none_of_them_again(start: Start) ->
     assert sick.values["gpu_mig_mode"] == 1
 
 
+def test_of_a_mig_mode_that_could_not_be_read_nobody_says_that_it_is_off(start: Start) -> None:
+    rig = start(nvml.mig_node(1))
+    names = ("gpu_mig_mode", "gpu_mig_devices", "gpu_mig_0_memory_used_bytes")
+    assert set(names) <= rig.read().values.keys()
+    rig.scenario.change(
+        lambda n: n.gpu(0).rules.append(f"fail nvmlDeviceGetMigMode {codes.TIMEOUT}")
+    )
+    unread = rig.read(Lane.MINUTE.value)
+    assert [unread.missing.get(name) for name in names] == [codes.TIMEOUT] * 3
+    rig.scenario.change(lambda n: n.gpu(0).rules.clear())
+    assert set(names) <= rig.read(Lane.MINUTE.value).values.keys()
+    rig.change(mig_mode=0)
+    whole = rig.read(Lane.MINUTE.value)
+    assert [whole.missing.get(name) for name in names[1:]] == [codes.NOT_SUPPORTED] * 2
+
+
 def test_a_gpu_that_is_cut_anew_is_read_whole_at_the_next_poll(start: Start) -> None:
     rig = start(nvml.mig_node(1))
     rig.read()

@@ -36,6 +36,8 @@ INSTANCE_METRICS = tuple(name for names in _NAMES for name in names)
 def read_instances(caller: Caller, gpu: Gpu, readings: Readings) -> None:
     """Count the instances and read each; nothing is asked of a GPU that is not cut.
 
+    Of a GPU whose mode could not be read, none of it could be.
+
     Args:
         caller: Makes the calls.
         gpu: The GPU; what its instances do not answer is remembered with it.
@@ -45,7 +47,8 @@ def read_instances(caller: Caller, gpu: Gpu, readings: Readings) -> None:
         CallError: The GPU is lost.
     """
     if readings.values.get("gpu_mig_mode") != 1:
-        readings.miss((MIG_DEVICES, *INSTANCE_METRICS), codes.NOT_SUPPORTED)
+        code = readings.missing.get("gpu_mig_mode", codes.NOT_SUPPORTED)
+        readings.miss((MIG_DEVICES, *INSTANCE_METRICS), code)
         return
     try:
         instances = _find(caller, gpu)
