@@ -106,7 +106,8 @@ class CertificateWatch:
 
     Connections that are open go on as they are, unless an authority or a client's certificate was
     taken back: then all are made anew. Files that cannot be used, such as a certificate whose key
-    is not there yet, change nothing.
+    is not there yet, change nothing. What failed for want of the system, such as of file
+    descriptors, is tried again at each look.
     """
 
     def __init__(
@@ -126,29 +127,54 @@ class CertificateWatch:
         self._trust = trust
         self._renew = renew
         self._seen = self._stamps()
+        self._said: tuple[object, str] | None = None
 
     async def look(self) -> None:
         """Take over what has changed; on the event loop, once in LOOK_S."""
         stamps = self._stamps()
         if stamps == self._seen:
             return
-        self._seen = stamps
         try:
-            context, trust = make_context(self._settings)
+            taken_over = await self._take_over()
         except StartError as error:
-            _log.error("tls_files_refused", reason=str(error), effect="the former ones hold")
+            self._say("tls_files_refused", stamps, error)
+            if not _may_pass(error.__cause__):
+                self._seen = stamps
             return
+        except OSError as error:
+            self._say("tls_listeners_not_renewed", stamps, error)
+            return
+        self._seen = stamps
+        self._said = None
+        if taken_over is not None:
+            _log.info("tls_files_renewed", open_connections=taken_over)
+
+    async def _take_over(self) -> str | None:
+        """What happens to open connections, None without TLS."""
+        context, trust = make_context(self._settings)
         if context is None:
-            return
+            return None
         taken_back = trust.takes_back(self._trust)
         await self._renew(context, taken_back)
         self._trust = trust
-        _log.info("tls_files_renewed", open_connections="end" if taken_back else "go on")
+        return "end" if taken_back else "go on"
+
+    def _say(self, event: str, stamps: object, error: Exception) -> None:
+        """Log what ails these files once, however often it is met."""
+        said = stamps, str(error)
+        if said != self._said:
+            _log.error(event, reason=str(error), effect="the former ones hold")
+        self._said = said
 
     def _stamps(self) -> tuple[_Stamp, ...]:
         settings = self._settings
         files = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         return tuple(_stamp(file) if file is not None else None for file in files)
+
+
+def _may_pass(cause: BaseException | None) -> bool:
+    """Whether the same files may do later: they could not be read, and were not found wanting."""
+    return isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError)
 
 
 def _stamp(file: Path) -> _Stamp:

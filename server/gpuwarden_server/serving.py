@@ -73,22 +73,36 @@ class _Server(uvicorn.Server):
             context: What connections are made with.
             end_former: Whether those of the former context end: idle ones now, others after what
                 they are answered, streams after `former_end_s`.
+
+        Raises:
+            OSError: No further listener can be had; all is as before.
         """
-        loop = asyncio.get_running_loop()
-        self.config.ssl = context
-        fresh = [
-            await loop.create_server(
-                self._protocol, sock=kept.dup(), ssl=context, backlog=self.config.backlog
-            )
-            for kept in self._kept
-        ]
+        fresh = await self._listen(context)
         for server in self.servers:
             server.close()
         self.servers = fresh
+        self.config.ssl = context
         if end_former:
             for connection in list(self.server_state.connections):
                 connection.shutdown()
+            loop = asyncio.get_running_loop()
             loop.call_later(self._former_end_s, self._abort_former)
+
+    async def _listen(self, context: ssl.SSLContext) -> list[asyncio.Server]:
+        """Listen with this context too, on all sockets or on none."""
+        loop = asyncio.get_running_loop()
+        fresh = []
+        with contextlib.ExitStack() as undo:
+            for kept in self._kept:
+                own = kept.dup()
+                undo.callback(own.close)
+                server = await loop.create_server(
+                    self._protocol, sock=own, ssl=context, backlog=self.config.backlog
+                )
+                undo.callback(server.close)
+                fresh.append(server)
+            undo.pop_all()  # from here on they end with the server
+        return fresh
 
     def _protocol(self) -> asyncio.Protocol:
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
