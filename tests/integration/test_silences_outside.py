@@ -131,8 +131,12 @@ def test_one_that_a_person_ended_here_stays_ended_and_an_away_alertmanager_chang
         wait_for(lambda: silences(server), what="the first silence")
         (first,) = silences(server)
         assert (first["kind"], first["matchers"]) == ("silence", ["node=n1"])
-        says.append(Reply(200, _listed("b", "n2")))
-        wait_for(lambda: silences(server)[0]["matchers"] == ["node=n2"], what="the second")
+        both = (_entry("a", "n1", "expired"), _entry("b", "n2"))
+        says.append(Reply(200, _list(*both)))
+        wait_for(
+            lambda: [one["matchers"] for one in silences(server)] == [["node=n2"]],
+            what="the second in the place of the first",
+        )
         standing = silences(server)
         says.append(Reply(503))
         asked_again()
@@ -147,13 +151,21 @@ def test_one_that_a_person_ended_here_stays_ended_and_an_away_alertmanager_chang
 
 
 def _listed(name: str, node: str) -> bytes:
-    begin, end = time.time() - 60, time.time() + 3600
+    return _list(_entry(name, node))
+
+
+def _list(*entries: str) -> bytes:
+    return f"[{','.join(entries)}]".encode()
+
+
+def _entry(name: str, node: str, state: str = "active", lasts_s: float = 3600.0) -> str:
+    begin, end = time.time() - 60, time.time() + lasts_s
     moments = [datetime.fromtimestamp(at, UTC).isoformat() for at in (begin, end)]
     return (
-        f'[{{"id": "{name}", "status": {{"state": "active"}}, "comment": "c", "createdBy": "ana",'
+        f'{{"id": "{name}", "status": {{"state": "{state}"}}, "comment": "c", "createdBy": "ana",'
         f'"startsAt": "{moments[0]}", "endsAt": "{moments[1]}", "updatedAt": "{moments[0]}",'
-        f'"matchers": [{{"name": "node", "value": "{node}", "isRegex": false}}]}}]'
-    ).encode()
+        f'"matchers": [{{"name": "node", "value": "{node}", "isRegex": false}}]}}'
+    )
 
 
 def reservations(*told: tuple[str, str, float, float]) -> str:

@@ -95,9 +95,8 @@ def own_silence(
     named = any(one.equal and not one.holds({}) for one in matchers)
     of_nodes = not LABELS_OF_FACTS & {one.label for one in matchers}
     maintenance = use is SilenceUse.MAINTENANCE and named and of_nodes
-    key = hashlib.sha256(f"{endpoint}/{foreign.id}".encode()).hexdigest()
     return Silence(
-        id=f"sil-{key[:12]}",
+        id=own_id(foreign, endpoint),
         kind=SilenceKind.MAINTENANCE if maintenance else SilenceKind.SILENCE,
         matchers=tuple(matchers) or (_ALL,),
         starts_at=foreign.startsAt.timestamp(),
@@ -106,6 +105,12 @@ def own_silence(
         author=author_of(endpoint),
         created_at=now,
     )
+
+
+def own_id(foreign: ForeignSilence, endpoint: str) -> str:
+    """The id that it has here."""
+    key = hashlib.sha256(f"{endpoint}/{foreign.id}".encode()).hexdigest()
+    return f"sil-{key[:12]}"
 
 
 def author_of(endpoint: str) -> str:

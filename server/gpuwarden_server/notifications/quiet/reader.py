@@ -1,13 +1,13 @@
 """Reads the silences of Alertmanagers, so that who is silenced there is silenced here.
 
-They stand among our own in the database, and end by their own time: an Alertmanager that does not
-answer changes nothing.
+They stand among our own in the database, and end by their own time or when an Alertmanager says so.
+One that does not answer changes nothing, and one that has forgotten them nothing for a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from threading import Event, Thread
 
 import structlog
@@ -22,7 +22,13 @@ from gpuwarden_server.notifications.http import Poster
 from gpuwarden_server.notifications.meters import SilenceMeters
 from gpuwarden_server.notifications.quiet import repository
 from gpuwarden_server.notifications.quiet.domain import Silence
-from gpuwarden_server.notifications.quiet.foreign import author_of, own_silence, read_silences
+from gpuwarden_server.notifications.quiet.following import Absences
+from gpuwarden_server.notifications.quiet.foreign import (
+    author_of,
+    own_id,
+    own_silence,
+    read_silences,
+)
 from gpuwarden_server.notifications.schemas import silence_view
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
@@ -33,6 +39,22 @@ LONGEST_LIST = 8 * 1024 * 1024
 MOST_OF_ONE = 500
 """Silences of one Alertmanager that are taken over; those that end last go first."""
 _log = structlog.get_logger(__name__)
+
+_Change = tuple[str, Silence | None, Silence]
+"""What is done, as the audit calls it; before, None where it is new; after."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What an Alertmanager lists.
+
+    Attributes:
+        wanted: Those that hold or will, as ours, by id.
+        over: Ids of those that have ended there, or are of no concern here.
+    """
+
+    wanted: Mapping[str, Silence]
+    over: Set[str]
 
 
 class SilenceReader:
@@ -60,6 +82,7 @@ class SilenceReader:
         self._clock = clock
         self._meters = meters
         self._changed = changed
+        self._absences = {endpoint.name: Absences() for endpoint, _ in endpoints}
         self._trouble: dict[str, str] = {}
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="notify-silences", daemon=True)
@@ -117,48 +140,40 @@ class SilenceReader:
 
     def _take(self, endpoint: Endpoint, text: bytes) -> None:
         now = self._clock.now()
-        wanted = self._wanted(endpoint, text, now)
+        listed = self._listed(endpoint, text, now)
         author = author_of(endpoint.name)
         with self._state.read() as connection:
-            standing = {
-                one.id: one for one in repository.not_ended(connection, now) if one.author == author
-            }
-            known = {key for key in wanted if repository.find(connection, key) is not None}
-        # One that a person ended here stays ended, though it goes on over there.
-        fresh = [one for key, one in wanted.items() if key not in known]
-        moved = [
-            replace(wanted[key], created_at=one.created_at)
-            for key, one in standing.items()
-            if key in wanted and replace(wanted[key], created_at=one.created_at) != one
-        ]
-        ended = [one for key, one in standing.items() if key not in wanted]
-        if not (fresh or moved or ended):
-            return
+            held = _held(connection, author, now)
+            lacking = held.keys() - listed.wanted.keys() - listed.over
+            gone = self._absences[endpoint.name].note(lacking, self._clock.monotonic())
+            ended = listed.over | gone
+            if not _changes(connection, author, listed.wanted, ended, now):
+                return
 
-        def write(connection: Connection) -> None:
-            for one in fresh:
-                repository.add(connection, one)
-                _audit(connection, "create_silence", None, one, now)
-            for one in moved:
-                repository.change(connection, one)
-                _audit(connection, "change_silence", standing[one.id], one, now)
-            for one in ended:
-                repository.expire(connection, one.id, now, author)
-                after = replace(one, expired_at=now, expired_by=author)
-                _audit(connection, "expire_silence", one, after, now)
+        def write(connection: Connection) -> list[_Change]:
+            # Anew: a person may have ended one since.
+            changes = _changes(connection, author, listed.wanted, ended, now)
+            for action, before, after in changes:
+                if before is None:
+                    repository.add(connection, after)
+                else:
+                    repository.change(connection, after)
+                _audit(connection, action, before, after, now)
+            return changes
 
-        self._state.writer.call(write)
+        actions = [action for action, _, _ in self._state.writer.call(write)]
         self._changed()
         _log.info(
             "silences_taken_over",
             endpoint=endpoint.name,
-            new=len(fresh),
-            changed=len(moved),
-            ended=len(ended),
+            new=actions.count("create_silence"),
+            changed=actions.count("change_silence"),
+            ended=actions.count("expire_silence"),
         )
 
-    def _wanted(self, endpoint: Endpoint, text: bytes, now: float) -> Mapping[str, Silence]:
+    def _listed(self, endpoint: Endpoint, text: bytes, now: float) -> _Listed:
         found: list[Silence] = []
+        over: set[str] = set()
         refused = 0
         for foreign in read_silences(text):
             try:
@@ -172,10 +187,12 @@ class SilenceReader:
                 continue
             if one is not None and one.ends_at > now:
                 found.append(one)
+            else:
+                over.add(own_id(foreign, endpoint.name))
         found.sort(key=lambda one: (-one.ends_at, one.id))
         left_out = max(len(found) - MOST_OF_ONE, 0)
         self._meters.not_taken.labels(endpoint.name).set(refused + left_out)
-        return {one.id: one for one in found[:MOST_OF_ONE]}
+        return _Listed({one.id: one for one in found[:MOST_OF_ONE]}, over)
 
     def _note(self, name: str, trouble: str) -> None:
         """Say once that an Alertmanager cannot be read, and once that it can again."""
@@ -185,6 +202,37 @@ class SilenceReader:
         elif known and not trouble:
             _log.info("silences_read_again", endpoint=name)
         self._trouble[name] = trouble
+
+
+def _held(connection: Connection, author: str, now: float) -> Mapping[str, Silence]:
+    found = repository.not_ended(connection, now)
+    return {one.id: one for one in found if one.author == author}
+
+
+def _changes(
+    connection: Connection,
+    author: str,
+    wanted: Mapping[str, Silence],
+    ended: Set[str],
+    now: float,
+) -> list[_Change]:
+    """What makes those that are held here the ones that are wanted."""
+    held = _held(connection, author, now)
+    changes: list[_Change] = []
+    for key, one in wanted.items():
+        before = held.get(key) or repository.find(connection, key)
+        if before is None:
+            changes.append(("create_silence", None, one))
+            continue
+        if before.expired_by not in {None, author}:
+            continue  # a person ended it here: it stays ended, though it goes on over there
+        after = replace(one, created_at=before.created_at)
+        if after != before:
+            changes.append(("change_silence", before, after))
+    for key in held.keys() & ended:
+        after = replace(held[key], expired_at=now, expired_by=author)
+        changes.append(("expire_silence", held[key], after))
+    return changes
 
 
 def reads_silences(endpoint: Endpoint) -> bool:

@@ -32,13 +32,15 @@ def add(connection: Connection, silence: Silence) -> None:
 
 
 def change(connection: Connection, silence: Silence) -> None:
-    """Give one that is kept other words, times or matchers."""
+    """Give one that is kept other words, times or matchers, and end it or let it go on."""
     values = {
         "kind": silence.kind.value,
         "matchers": _matchers_text(silence),
         "starts_at": silence.starts_at,
         "ends_at": silence.ends_at,
         "reason": silence.reason,
+        "expired_at": silence.expired_at,
+        "expired_by": silence.expired_by,
     }
     connection.execute(update(silences).where(silences.c.id == silence.id).values(**values))
 
