@@ -86,6 +86,7 @@ def test_levels_are_those_published(tmp_path: Path) -> None:
     joined = [np.corrcoef(power[uuid == one], heat[uuid == one])[0, 1] for one in np.unique(uuid)]
     assert min(joined) > 0.4 and max(joined) < 0.97
     assert max(joined) - min(joined) > 0.02
+    assert heat.max() < 85
     assert (tmp_path / "calm" / "labels.csv").read_text().count("\n") == 1
 
 
