@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuwarden_runtime.call import Call, Cursor, act, get, read_json, rows_of, segment, write
 from gpuwarden_runtime.learning_records import (
@@ -99,7 +99,16 @@ def shadow(node: str | None = None) -> Call[tuple[ShadowRecord, ...]]:
 
 
 def record_trial(
-    kind: str, version: str, healthy_days: float, false_actions: int, reason: str
+    kind: str,
+    version: str,
+    healthy_days: float,
+    false_actions: int,
+    reason: str,
+    *,
+    digest: str,
+    entities: Sequence[str],
+    origin: str = "",
+    recording_digest: str = "",
 ) -> Call[TrialRecord]:
     """Record a backtest of a version on this fleet's own history: the gate goes by it.
 
@@ -109,8 +118,20 @@ def record_trial(
         healthy_days: Entities x days that were healthy.
         false_actions: Exclusions that would have been false.
         reason: For the audit.
+        digest: SHA-256 of the MANIFEST.json of the model that was played.
+        entities: What was watched: UUIDs of GPUs, or nodes; the server must know most of it.
+        origin: What made the recording, "" where it does not say; a simulated one is refused.
+        recording_digest: SHA-256 over its files, "" for none; one that taught the model is refused.
     """
-    said = {"version": version, "healthy_days": healthy_days, "false_actions": false_actions}
+    said = {
+        "version": version,
+        "digest": digest,
+        "healthy_days": healthy_days,
+        "false_actions": false_actions,
+        "entities": list(entities),
+        "origin": origin,
+        "recording_digest": recording_digest,
+    }
     path = f"{_MODELS}/{segment(kind)}/trials"
     return write(path, TrialRecord, {**said, "reason": reason})
 

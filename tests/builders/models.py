@@ -34,6 +34,11 @@ def version_files(
     return sealed(files)
 
 
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of a version's MANIFEST.json, hex."""
+    return hashlib.sha256(files["MANIFEST.json"]).hexdigest()
+
+
 def sealed(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The files with a manifest that names what they are now."""
     manifest = json.loads(files["MANIFEST.json"])

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from gpuwarden_server.access.authorisation import ROUTE_GRANTS, RouteKey
 from gpuwarden_verdict.policy.document import Mode
 from tests.builders.feed import get, quick_settings, xid_event
-from tests.builders.models import version_files
+from tests.builders.models import digest_of, version_files
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
 from tests.fakes.clock import MovedClock
 
@@ -127,7 +127,16 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
     ),
     ("POST", "/v1/models/{model_kind}/trials"): lambda s: s.post(
         "/v1/models/gpu/trials",
-        {"version": s.model("gpu-d"), "healthy_days": 9.0, "false_actions": 0, **WHY},
+        {
+            "version": s.model("gpu-d"),
+            "digest": digest_of(version_files("gpu-d")),
+            "healthy_days": 9.0,
+            "false_actions": 0,
+            "entities": ["GPU-n1-0"],
+            "origin": "",
+            "recording_digest": "",
+            **WHY,
+        },
     ),
     ("POST", "/v1/models/{model_kind}/rollback"): lambda s: s.post("/v1/models/gpu/rollback"),
     ("POST", "/v1/models/{model_kind}/challenger"): lambda s: s.post(

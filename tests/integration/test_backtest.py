@@ -17,7 +17,7 @@ from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
 from tests.builders.feed import get, quick_settings
 from tests.builders.recordings import PROMETHEUS, PROMTOOL, prometheus_with
-from tests.builders.server import running_server
+from tests.builders.server import Feeder, Running, make_gpu, running_server
 from tests.builders.simulated import record
 
 pytestmark = pytest.mark.serial
@@ -146,13 +146,26 @@ def test_wrong_use_says_what_to_do(
 
 
 def test_it_is_recorded_at_the_server_as_a_trial_that_the_gate_goes_by(
-    folder: Path, tmp_path: Path, told: dict[str, Any]
+    folder: Path,
+    tmp_path: Path,
+    told: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """As a fleet's own: no simulator made it, and its GPUs report to the server."""
+    home = tmp_path / "own"
+    shutil.copytree(folder / Form.PARQUET, home)
+    described = json.loads((home / "recording.json").read_text())
+    (home / "recording.json").write_text(json.dumps({**described, "origin": "ours"}))
     with running_server(quick_settings(tmp_path)) as server:
         key = tmp_path / "key"
         key.write_text(server.mint("operator"))
         at = ["--url", server.url, "--key-file", str(key)]
-        play = ["backtest", str(folder / Form.PARQUET), "--record"]
+        play = ["backtest", str(home), "--record"]
+        assert run([*at, "backtest", str(folder / Form.PARQUET), "--record"]) == ExitCode.USAGE
+        assert "is simulated" in capsys.readouterr().err
+        assert run([*at, *play]) != ExitCode.DONE
+        assert "not known here" in capsys.readouterr().err
+        introduce(server)
         assert run([*at, *play]) == ExitCode.DONE
         assert run([*at, *play, "--rules-alone"]) == ExitCode.USAGE
         (score,) = [one for one in get(server, "/v1/shadow")["items"] if one["kind"] == "gpu"]
@@ -160,3 +173,13 @@ def test_it_is_recorded_at_the_server_as_a_trial_that_the_gate_goes_by(
     wrong = told["scores"]["false_exclusions"]
     assert (trial["version"], trial["false_actions"]) == (score["version"], wrong["count"])
     assert trial["healthy_days"] == pytest.approx(wrong["gpu_days"])
+
+
+def introduce(server: Running) -> None:
+    """The recorded fleet's GPUs report to the server."""
+    topology = Simulation(SETTING).topology
+    for row, node in enumerate(topology.nodes):
+        agent = Feeder(server, server.mint("agent", node), node)
+        own = [gpu.gpu_uuid for gpu in topology.gpus if gpu.node == row]
+        agent.introduce([make_gpu(n, node, gpu_uuid=uuid) for n, uuid in enumerate(own)])
+        agent.close()

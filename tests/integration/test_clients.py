@@ -25,7 +25,7 @@ from gpuwarden_runtime.routes import Follow, Route, Routes, Walk
 from gpuwarden_verdict.policy.document import Mode
 from gpuwarden_wire.acknowledgement import Problem, Usable
 from tests.builders.feed import get, quick_settings, xid_event
-from tests.builders.models import version_files
+from tests.builders.models import digest_of, version_files
 from tests.builders.server import Feeder, Running, gpu_table, make_gpu, running_server, wait_until
 from tests.fakes.api_server import FakeApi, serve
 from tests.fakes.lossy_transport import Lossy, LossyAsyncTransport, LossyTransport
@@ -255,7 +255,11 @@ TABLE: dict[str, Row] = {
     "record_trial": Row(
         lambda c: then(
             c.add_model(version_files("gpu-brought"), "trained"),
-            lambda made: c.record_trial("gpu", made.version, 1000.0, 1, "a month of ours"),
+            lambda made: c.record_trial(
+                *("gpu", made.version, 1000.0, 1, "a month of ours"),
+                digest=digest_of(version_files("gpu-brought")),
+                entities=[GPU],
+            ),
         ),
         lambda v: (v.trial, v.false_actions) == ("backtest", 1),
     ),

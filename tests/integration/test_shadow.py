@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gpuwarden_server.incidents.repository import write_incidents
+from gpuwarden_server.learning.shadow.backtests import taught_by
 from gpuwarden_server.learning.shadow.book import ShadowBook
 from gpuwarden_server.learning.shadow.domain import Opinion, Outcome, Role
 from gpuwarden_server.store.database import connect_store
@@ -22,9 +23,9 @@ from gpuwarden_verdict.policy.document import Mode
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.cases import incident, item
 from tests.builders.feed import get, quick_settings
-from tests.builders.models import version_files
+from tests.builders.models import digest_of, version_files
 from tests.builders.server import Feeder, Running, gpu_table, make_gpu, running_server, wait_until
-from tests.builders.simulated import shipped_model
+from tests.builders.simulated import shipped_files, shipped_model
 from tests.builders.stores import place_in
 from tests.builders.verdict import gpu_ref
 from tests.fakes.clock import MovedClock
@@ -88,7 +89,16 @@ def test_both_models_are_tried_and_the_gate_says_what_is_missing(server: Running
 @pytest.mark.postgres
 def test_a_backtest_of_this_fleet_is_recorded_and_the_gate_goes_by_it(server: Running) -> None:
     version = shipped_model().version
-    body = {"version": version, "healthy_days": 60_000.0, "false_actions": 0, **WHY}
+    body = {
+        "version": version,
+        "digest": digest_of(shipped_files()),
+        "recording_digest": "",
+        "healthy_days": 60_000.0,
+        "false_actions": 0,
+        "origin": "",
+        **WHY,
+        "entities": ["GPU-tried-0", "GPU-tried-1"],
+    }
     path = "/v1/models/gpu/trials"
     told = server.admin.post(path, json=body).raise_for_status().json()
     assert told["bound_per_day"] == pytest.approx(3.0 / 60_000.0, rel=0.01)
@@ -100,6 +110,15 @@ def test_a_backtest_of_this_fleet_is_recorded_and_the_gate_goes_by_it(server: Ru
     assert any("score_may_exclude" in line for line in gate_lines(server))
     unknown = server.admin.post(path, json={**body, "version": "gpu-none"})
     assert unknown.status_code == 404
+    lesson = next(iter(taught_by(shipped_files())))
+    for wrong in (
+        {"digest": "0" * 64},
+        {"origin": "simulated"},
+        {"recording_digest": lesson},
+        {"entities": ["GPU-elsewhere"]},
+    ):
+        refused = server.admin.post(path, json={**body, **wrong})
+        assert (refused.status_code, refused.json()["code"]) == (409, "trial_refused"), wrong
 
 
 def gate_lines(server: Running) -> list[str]:

@@ -58,6 +58,7 @@ class Report:
         flags: Earliest first.
         blind: Planes without any reading.
         scores: None without labels.
+        gpus: UUIDs of the GPUs.
     """
 
     played: Played
@@ -66,6 +67,7 @@ class Report:
     flags: tuple[Flag, ...]
     blind: tuple[BlindPlane, ...]
     scores: Scores | None
+    gpus: tuple[str, ...] = ()
 
     def alarms_a_day(self) -> dict[str, dict[str, int]]:
         """Flags by the UTC day on which they began, and by rung; days without one are there."""

@@ -110,6 +110,7 @@ def backtest(
         flags=found,
         blind=tuple(blind_planes(history)),
         scores=score(found, history.labels, watched) if history.labels else None,
+        gpus=tuple(sorted(node_of)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from collections.abc import Iterator
@@ -89,30 +90,72 @@ def backtest(
     try:
         history, source = _history(recording, beside)
         scores = {} if rules_alone else _models(model)
+        played = _Played(recording, getattr(history, "origin", ""))
+        if record:
+            _refuse_simulated(played)
         report = _play(history, source, _rules(policy), scores, keep_caps)
         _write(report, json_file, html_file)
     except errors as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     _tell(report)
     if record:
-        _record(context, report.form(), scores)
+        _record(context, report, model, played)
 
 
-def _record(context: typer.Context, form: Any, models: Any) -> None:
-    """Tell the server what was false in how much healthy time; exclusions by rules count too."""
-    model = next((one for kind, one in models.items() if kind.value == "gpu"), None)
-    if model is None or "scores" not in form:
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """A recording: its folder, None for a Prometheus' history, and what made it, "" unsaid."""
+
+    folder: Path | None
+    origin: str
+
+
+def _refuse_simulated(played: _Played) -> None:
+    """Before hours of play: the server refuses it anyway."""
+    if played.origin == "simulated":
+        raise CommandError(
+            ExitCode.USAGE,
+            f"--record: {played.folder} is simulated: it says nothing of the server's fleet",
+            "play the fleet's own history, by --prometheus for one",
+        )
+
+
+def _record(context: typer.Context, report: Any, folder: Path | None, played: _Played) -> None:
+    """Tell the server what was false in how much time without a fault; rules count too."""
+    form = report.form()
+    home = _gpu_model_home(folder) if form["model"]["version"] else None
+    if home is None or "scores" not in form:
         raise CommandError(
             ExitCode.USAGE,
             "--record needs a GPU model and labels: without them nobody knows what was false",
             "put labels.csv into the recording, and leave --rules-alone away",
         )
+    manifest = (home / load("gpuwarden_verdict.fusion.artifact", "MANIFEST", "train")).read_bytes()
+    digest_of = load("gpuwarden_models.datasets", "recording_digest", "train")
     wrong = form["scores"]["false_exclusions"]
-    reason = f"backtest of {form['recording']['source']}"
     with open_client(context) as client:
-        told = client.record_trial("gpu", model.version, wrong["gpu_days"], wrong["count"], reason)
+        told = client.record_trial(
+            "gpu",
+            load("msgspec.json", "decode", "train")(manifest)["version"],
+            wrong["gpu_days"],
+            wrong["count"],
+            f"backtest of {form['recording']['source']}",
+            digest=hashlib.sha256(manifest).hexdigest(),
+            entities=report.gpus,
+            origin=played.origin,
+            recording_digest="" if played.folder is None else digest_of(played.folder),
+        )
     print(f"recorded as a trial of {told.version}: below {told.bound_per_day:.2g} false exclusions")
     print(f"  a GPU and day (95 %), over {told.healthy_days:.1f} healthy GPU-days")
+
+
+def _gpu_model_home(folder: Path | None) -> Path | None:
+    """Folder of the GPU model that played."""
+    place = folder or load("gpuwarden_server.learning.models", "default_folder", "train")()
+    find = load("gpuwarden_server.learning.models", "promoted_home", "train")
+    gpu = load("gpuwarden_wire.metrics", "EntityKind", "train").GPU
+    home: Path | None = find(place, gpu)
+    return home
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.learning.registry.library import Library
 from gpuwarden_server.learning.registry.shelf import ModelShelf
 from gpuwarden_server.learning.shadow import repository
+from gpuwarden_server.learning.shadow.backtests import ToldBacktest, refuse_foreign, taught_by
 from gpuwarden_server.learning.shadow.book import ShadowBook, Told
 from gpuwarden_server.learning.shadow.domain import Role, ShadowRun, Tally, best_trial
 from gpuwarden_server.store.database import Database
@@ -100,26 +101,19 @@ class ShadowDesk:
     def record(
         self,
         kind: EntityKind,
-        version: str,
-        healthy_days: float,
-        false_actions: int,
+        told: ToldBacktest,
         reason: str,
         caller: Principal,
     ) -> TrialRun:
         """Keep a backtest of a model on this fleet, in the place of the one before.
 
         Raises:
-            ProblemError: 404 no such version.
+            ProblemError: 404 no such version; 409 it was not of this model, or not of this fleet.
         """
-        if version not in {one.version for one in self._library.listed(kind)}:
-            raise ProblemError(
-                404,
-                "not_found",
-                f"no version {version!r} of the {kind.value} model",
-                "See GET /v1/models; `gpuwarden models add FOLDER` brings one here.",
-            )
+        version = told.version
+        self._refuse_foreign(kind, told)
         at = self._clock.now()
-        trial = TrialRun(TrialKind.BACKTEST, version, healthy_days, false_actions, at)
+        trial = TrialRun(TrialKind.BACKTEST, version, told.healthy_days, told.false_actions, at)
 
         def write(connection: Connection) -> None:
             known = repository.read_trials(connection, (kind, version))
@@ -139,6 +133,21 @@ class ShadowDesk:
 
         self._state.writer.call(write)
         return trial
+
+    def _refuse_foreign(self, kind: EntityKind, told: ToldBacktest) -> None:
+        digests = {one.version: one.digest for one in self._library.listed(kind)}
+        digest = digests.get(told.version)
+        if digest is None:
+            raise ProblemError(
+                404,
+                "not_found",
+                f"no version {told.version!r} of the {kind.value} model",
+                "See GET /v1/models; `gpuwarden models add FOLDER` brings one here.",
+            )
+        taught = taught_by(self._library.files(kind, told.version))
+        with self._state.read() as connection:
+            known = repository.known_among(connection, kind, told.entities)
+        refuse_foreign(told, digest, taught, known)
 
 
 def trial_form(trial: TrialRun) -> dict[str, object]:

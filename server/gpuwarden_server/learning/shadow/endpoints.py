@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.learning.registry.domain import NAME
 from gpuwarden_server.learning.registry.schemas import Kind
+from gpuwarden_server.learning.shadow.backtests import ToldBacktest
 from gpuwarden_server.learning.shadow.desk import ShadowDesk, Stand, finite
 from gpuwarden_server.learning.shadow.domain import Outcome, Role, WouldExclude, trial_of
 from gpuwarden_verdict.entities import FaultClass
@@ -17,6 +18,8 @@ from gpuwarden_verdict.fusion.gate import TOLERATED_PER_GPU_DAY, TrialKind, Tria
 from gpuwarden_wire.metrics import EntityKind
 
 _VERSION = "gpu-20261130-3f9a0c1b"
+_DIGEST = r"[0-9a-f]{64}"
+_Entity = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class WouldExcludeView(BaseModel):
@@ -91,8 +94,28 @@ class TrialBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: str = Field(pattern=NAME, examples=[_VERSION])
+    digest: str = Field(
+        pattern=f"^{_DIGEST}$", description="SHA-256 of the MANIFEST.json of the model that played"
+    )
     healthy_days: float = Field(gt=0, le=1e9, description="entities x days", examples=[52000.0])
-    false_actions: int = Field(ge=0, le=1_000_000, examples=[0])
+    false_actions: int = Field(
+        ge=0,
+        le=1_000_000,
+        description="exclusions that no fault explains, those of confounders among them",
+        examples=[0],
+    )
+    entities: list[_Entity] = Field(
+        min_length=1,
+        max_length=100_000,
+        description="what was watched: UUIDs of GPUs, or nodes; this server must know most of it",
+    )
+    origin: str = Field(
+        max_length=100, description="what made the recording, '' where it does not say"
+    )
+    recording_digest: str = Field(
+        pattern=f"^({_DIGEST})?$",
+        description="SHA-256 over the recording's files, '' for one that has none",
+    )
     reason: str = Field(min_length=1, max_length=1000, description="Kept in the audit.")
 
 
@@ -108,15 +131,16 @@ def shadow_router(desk: ShadowDesk) -> APIRouter:
 
     @router.post("/models/{model_kind}/trials", summary="Record a backtest of a version")
     def record_trial(model_kind: Kind, body: TrialBody, caller: Caller) -> TrialView:
-        trial = desk.record(
-            EntityKind(model_kind),
+        told = ToldBacktest(
             body.version,
+            body.digest,
             body.healthy_days,
             body.false_actions,
-            body.reason,
-            caller,
+            frozenset(body.entities),
+            body.origin,
+            body.recording_digest,
         )
-        return _trial(trial)
+        return _trial(desk.record(EntityKind(model_kind), told, body.reason, caller))
 
     return router
 

@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, delete, select
 
 from gpuwarden_server.learning.shadow.domain import Role, ShadowRun, WouldExclude
+from gpuwarden_server.store.tables_fleet import gpus, nodes
 from gpuwarden_server.store.tables_judging import incidents
 from gpuwarden_server.store.tables_learning import shadow_exclusions, shadow_runs, trial_runs
 from gpuwarden_server.store.upsert import upsert
@@ -108,6 +109,17 @@ def read_incidents(
         )
         found += [_incident.decode(body) for body in connection.execute(statement).scalars()]
     return found
+
+
+def known_among(
+    connection: Connection, kind: EntityKind, entities: Collection[str]
+) -> frozenset[str]:
+    """Those of `entities` that this server has heard of; NICs go by the node that they name."""
+    if kind is EntityKind.GPU:
+        known = set(connection.execute(select(gpus.c.gpu_uuid)).scalars())
+        return frozenset(entities) & known
+    known = set(connection.execute(select(nodes.c.node_id)).scalars())
+    return frozenset(one for one in entities if one.partition("/")[0] in known)
 
 
 def read_trials(connection: Connection, model: ModelKey) -> dict[TrialKind, TrialRun]:
