@@ -62,6 +62,7 @@ class Signal:
             the node's, "" else.
         job: Job that ran on the GPU, or on all GPUs of the node, at that time ("slurm:4711"), ""
             for none that is known.
+        model: Version of the learnt model that says it, "" for a rule.
     """
 
     entity: EntityRef
@@ -88,6 +89,7 @@ class Signal:
     count: int = 1
     place: str = ""
     job: str = ""
+    model: str = ""
 
 
 class RecoveryKind(StrEnum):

@@ -81,6 +81,12 @@ class NoScore:
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         return Gate(("no model",))
 
+    def model_of(self, kind: EntityKind) -> str:
+        return ""
+
+    def may_exclude(self, kind: EntityKind, version: str, pool: PoolPolicy) -> bool:
+        return False
+
 
 @dataclass
 class Facts:

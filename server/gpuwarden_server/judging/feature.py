@@ -278,7 +278,7 @@ class Judging:
         reasoner = Reasoner(
             book=book,
             desk=desk,
-            judge=Judge(book, pools, standing_of, new_id),
+            judge=Judge(book, pools, standing_of, new_id, parts.risks),
             sweeper=self._sweeper,
             relocation=Relocation(book, parts.directory),
             chronicle=chronicle,

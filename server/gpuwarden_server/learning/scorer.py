@@ -85,6 +85,14 @@ class Scorer:
             return None
         return explain_risk(model, risk)
 
+    def model_of(self, kind: EntityKind) -> str:
+        """Version of the model in use for a kind, "" where rules judge it alone."""
+        return self._risks.model_of(kind)
+
+    def may_exclude(self, kind: EntityKind, version: str, pool: PoolPolicy) -> bool:
+        """Whether what a model said may still exclude; see `RiskSource`."""
+        return self._risks.may_exclude(kind, version, pool)
+
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing."""
         return self._risks.gate(risk, pool)

@@ -36,7 +36,11 @@ from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
 from gpuwarden_verdict.detectors.host_planes import HOST_PLANES
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
 from gpuwarden_verdict.detectors.hung_kernel import HungKernelDetector
-from gpuwarden_verdict.detectors.learned import detect_risk, detect_risk_clear
+from gpuwarden_verdict.detectors.learned import (
+    detect_model_gone,
+    detect_risk,
+    detect_risk_clear,
+)
 from gpuwarden_verdict.detectors.limited import Limited, scoped_rule
 from gpuwarden_verdict.detectors.link_down import CARRIER_DOWN, PORT_DOWN
 from gpuwarden_verdict.detectors.link_flapping import PORT_FLAPPING
@@ -81,6 +85,7 @@ __all__ = [
     "SweepDetector",
     "detect_clears",
     "detect_event",
+    "detect_model_gone",
     "detect_recovery",
     "detect_risk",
     "detect_risk_clear",

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-from gpuwarden_verdict.entities import FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.entities import (
+    EntityRef,
+    FaultClass,
+    RecommendedAction,
+    Rung,
+    Severity,
+)
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import (
     Contribution,
@@ -67,6 +73,7 @@ def _likely(risk: Risk, probability: float, now: float, *, may_exclude: bool) ->
         thresholds={"probability": risk.operating_point},
         max_rung=Rung.EXCLUDE if may_exclude else Rung.SUSPECT,
         source="score",
+        model=risk.model_version,
     )
 
 
@@ -92,6 +99,7 @@ def _unknown(risk: Risk, now: float) -> Signal:
         thresholds={"novelty": 1.0},
         max_rung=Rung.SUSPECT,
         source="score",
+        model=risk.model_version,
     )
 
 
@@ -105,6 +113,17 @@ def detect_risk_clear(risk: Risk, now: float) -> Recovery | None:
         kind=RecoveryKind.READING_CLEAR,
         at=now,
         reason=f"learnt risk is down to {probability:.0%}",
+        detectors=frozenset({LEARNED_DETECTOR}),
+    )
+
+
+def detect_model_gone(entity: EntityRef, now: float) -> Recovery:
+    """Recovery of what a model said that judges no more: nobody else ever takes it back."""
+    return Recovery(
+        entity=entity,
+        kind=RecoveryKind.READING_CLEAR,
+        at=now,
+        reason="the model that said so judges no more",
         detectors=frozenset({LEARNED_DETECTOR}),
     )
 

@@ -173,7 +173,7 @@ class FleetEngine:
         return Reasoner(
             book=self._book,
             desk=self._desk,
-            judge=Judge(self._book, self._pools, standing_of, new_id, watch),
+            judge=Judge(self._book, self._pools, standing_of, new_id, risks, watch),
             sweeper=Sweeper(
                 *(windows, self._facts, self._book, self._pools, risks, self.memory),
                 self._chronicle,

@@ -9,6 +9,7 @@ from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.domain import Findings, Key, Outcome, StateMove, Step, key_of
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.snapshot import snapshot_of
+from gpuwarden_verdict.engine.sweep import RiskSource
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.incidents.behind import ParentKey
 from gpuwarden_verdict.incidents.clearing import Sieve
@@ -23,6 +24,7 @@ from gpuwarden_verdict.incidents.lifecycle import (
 from gpuwarden_verdict.incidents.storms import may_be_storm
 from gpuwarden_verdict.policy.document import DecisionMove, PoolPolicy
 from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, decide
+from gpuwarden_verdict.policy.judgement import gated
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_verdict.signals import RecoveryKind, Signal
 from gpuwarden_wire.metrics import EntityKind
@@ -62,6 +64,7 @@ class Judge:
         pools: PoolBook,
         standing_of: Callable[[str], NodeStanding],
         new_id: Callable[[str], str],
+        risks: RiskSource,
         watch: Watch = unwatched,
     ) -> None:
         """Make a judge.
@@ -71,12 +74,14 @@ class Judge:
             pools: Policy and loads.
             standing_of: What is known of a node, by node id.
             new_id: Makes an id that is new, from its prefix.
+            risks: Asked whether what a score said may still exclude.
             watch: Looks on.
         """
         self._book = book
         self._pools = pools
         self._standing_of = standing_of
         self._new_id = new_id
+        self._risks = risks
         self._watch = watch
         self._storms: frozenset[str] = frozenset()
 
@@ -172,10 +177,7 @@ class Judge:
         family = self._family()
         case = EntityCase(
             entity=target,
-            incidents=tuple(
-                replace(one, parent_id=PENDING) if self._is_pending(one, family, now) else one
-                for one in live
-            ),
+            incidents=tuple(self._as_judged(one, family, now) for one in live),
             decisions=self._book.decisions_of(key),
             state=record.state,
             contact=standing.contact,
@@ -196,6 +198,13 @@ class Judge:
         policy.fold(target.node_id, moves)
         self._watch(case, moves, policy.pool(target.node_id), now)
         return moves
+
+    def _as_judged(self, incident: Incident, family: Family, now: float) -> Incident:
+        """An incident as it is decided about: a score weighs what its gate allows now."""
+        entity = incident.entity
+        pool = self._pools.pool(entity.node_id)
+        told = gated(incident, lambda version: self._risks.may_exclude(entity.kind, version, pool))
+        return replace(told, parent_id=PENDING) if self._is_pending(incident, family, now) else told
 
     def _checked_record(self, key: Key, findings: Findings, now: float) -> EntityRecord:
         record = self._book.record_of(key)

@@ -48,6 +48,20 @@ class ModelRisks:
         """Risks of the entities worth one; see `RiskSource`."""
         return fuse_suspects(self._models, scene, watched, signals, now) if self._models else []
 
+    def model_of(self, kind: EntityKind) -> str:
+        """Version of the model in use for a kind; see `RiskSource`."""
+        model = self._models.get(kind)
+        return "" if model is None else model.version
+
+    def may_exclude(self, kind: EntityKind, version: str, pool: PoolPolicy) -> bool:
+        """Whether what a model said may still exclude; see `RiskSource`."""
+        if self._gate_open:
+            return True
+        model = self._models.get(kind)
+        return version == self.model_of(kind) and (
+            score_gate(model, None, pool, self._trials.get(kind)).open
+        )
+
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing; for GPUs without a risk."""
         if self._gate_open:

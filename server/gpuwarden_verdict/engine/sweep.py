@@ -9,6 +9,7 @@ from typing import Protocol
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors import (
     detect_clears,
+    detect_model_gone,
     detect_risk,
     detect_risk_clear,
     detect_sweep,
@@ -34,6 +35,7 @@ from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import Recovery, Risk, Signal
 from gpuwarden_verdict.tuning.limits import ScopedRule, Threshold, thresholds
 from gpuwarden_verdict.windows import Columns, FleetSnapshot
+from gpuwarden_wire.metrics import EntityKind
 
 KIN_FINDER = "kin_finder"
 """What the search for common causes is called where it fails."""
@@ -61,6 +63,23 @@ class RiskSource(Protocol):
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing."""
+        ...
+
+    def model_of(self, kind: EntityKind) -> str:
+        """Version of the model in use for a kind, "" where rules judge it alone."""
+        ...
+
+    def may_exclude(self, kind: EntityKind, version: str, pool: PoolPolicy) -> bool:
+        """Whether what a model said of an entity may still exclude.
+
+        It is the one in use, and neither policy nor trial closes the gate. Planes are asked of a
+        risk when it is told; later they fade with it, and the dwell holds.
+
+        Args:
+            kind: Of the entity.
+            version: Of the model that said it.
+            pool: Rules of the entity's pool.
+        """
         ...
 
 
@@ -199,12 +218,26 @@ class Sweeper:
             risks = self._risks.score(scene, self._watched(), signals, now)
             for risk in risks:
                 self._judge_risk(risk, now, said, over)
+            over += self._of_former_models({signal.entity for signal in said}, now)
         except Exception as error:
             trouble.tell(LEARNED_DETECTOR, error)
             return dict(self._book.risks)
         signals += said
         recoveries += over
         return {key_of(risk.entity): risk for risk in risks}
+
+    def _of_former_models(self, spoken: Collection[EntityRef], now: float) -> list[Recovery]:
+        """Takes back what models said that judge no more, where those in use do not say it too."""
+        return [
+            detect_model_gone(incident.entity, now)
+            for incident in self._book.incidents()
+            if incident.entity not in spoken
+            and any(
+                item.cleared_at is None and item.model != self._risks.model_of(incident.entity.kind)
+                for item in incident.evidence
+                if item.detector == LEARNED_DETECTOR
+            )
+        ]
 
     def _judge_risk(
         self, risk: Risk, now: float, signals: list[Signal], recoveries: list[Recovery]

@@ -65,6 +65,7 @@ class EvidenceItem:
             (no NVML), the first 64.
         job: Job that ran there at the latest occurrence ("slurm:4711"), "" for none that is known.
         former_jobs: Jobs that ran there at earlier occurrences, the latest 8.
+        model: Version of the learnt model that said it last, "" for a rule.
     """
 
     detector: str
@@ -94,6 +95,7 @@ class EvidenceItem:
     places: tuple[str, ...] = ()
     job: str = ""
     former_jobs: tuple[str, ...] = ()
+    model: str = ""
 
     @property
     def jobs(self) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ def new_item(signal: Signal, now: float) -> EvidenceItem:
         thresholds=signal.thresholds,
         places=(signal.place,) if signal.place else (),
         job=signal.job,
+        model=signal.model,
     )
 
 
@@ -192,6 +193,7 @@ def _merged(item: EvidenceItem, signal: Signal, fresh: int) -> EvidenceItem:
         boot_id=signal.boot_id or item.boot_id,
         sources=(*item.sources, *told) if same_occurrence else (told or item.sources),
         places=_places(item, signal),
+        model=signal.model,
         **_jobs(item, signal, renewed=renewed),
     )
 
@@ -250,6 +252,7 @@ def _news(before: EvidenceItem, after: EvidenceItem, signal: Signal, fresh: int,
         before.severity is not after.severity
         or before.acts_alone is not after.acts_alone
         or before.max_rung is not after.max_rung
+        or before.model != after.model
         or abs(before.score - after.score) >= _SCORE_STEP
     )
     refresh = signal.observed_at - before.last_at >= _REFRESH_S

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from gpuwarden_verdict.entities import (
     SEVERITY_RANK,
@@ -49,6 +49,28 @@ class Judgement:
     confidence: float
     decided_by: str
     decisive: EvidenceItem
+
+
+def gated(incident: Incident, may_exclude: Callable[[str], bool]) -> Incident:
+    """The incident with what a score said while its gate was open as it would say it now.
+
+    Args:
+        incident: It.
+        may_exclude: Whether what the model of a version said may still exclude.
+    """
+    closed = [item for item in incident.evidence if _is_order(item) and not may_exclude(item.model)]
+    if not closed:
+        return incident
+    told = (_as_advice(item) if item in closed else item for item in incident.evidence)
+    return replace(incident, evidence=tuple(told))
+
+
+def _is_order(item: EvidenceItem) -> bool:
+    return item.detector == LEARNED_DETECTOR and item.max_rung > Rung.SUSPECT
+
+
+def _as_advice(item: EvidenceItem) -> EvidenceItem:
+    return replace(item, max_rung=Rung.SUSPECT, severity=Severity.WARNING)
 
 
 def judge_case(case: EntityCase, pool: PoolPolicy, now: float) -> Judgement | None:
