@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -196,3 +197,35 @@ def test_a_folder_that_was_altered_after_the_promotion_falls_back_and_says_so(
         assert server.figure("gpuwarden_models_refused_total", kind="gpu") == 1.0
         post(server, "promotion", "gpu-second").raise_for_status()
         assert (used(server), gpu_model(server)["trouble"]) == ("gpu-second", "")
+
+
+def test_an_upgrade_leaves_a_model_though_a_challenger_was_set_or_the_promoted_one_is_gone(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "models" / "gpu"
+
+    def ship(version: str, *more: str) -> None:
+        """What an upgrade leaves in the model folder."""
+        if folder.exists():
+            shutil.rmtree(folder)
+        for number, name in enumerate((version, *more)):
+            write_version(folder / name, version_files(name, offset=0.1 * number))
+        (folder / "PROMOTED").write_text(f"{version}\n")
+
+    settings = quick_settings(tmp_path, Mode.ADVISE, model_folder=folder)
+    ship("gpu-first", "gpu-own")
+    with running_server(settings) as server:
+        add(server, version_files("gpu-beside", offset=0.3)).raise_for_status()
+        model = post(server, "challenger", "gpu-beside").json()
+        assert (model["in_use"], model["promoted"]["since"]) == ("gpu-first", 0.0)
+    ship("gpu-second", "gpu-own")
+    with running_server(settings) as server:
+        model = gpu_model(server)
+        assert (model["in_use"], model["trouble"]) == ("gpu-second", "")
+        assert model["challenger"]["version"] == "gpu-beside"
+        post(server, "promotion", "gpu-own").raise_for_status()
+    ship("gpu-third")
+    with running_server(settings) as server:
+        model = gpu_model(server)
+        assert model["in_use"] == used(server) == "gpu-third"
+        assert "gpu-own is gone" in model["trouble"] and "gpu-third" in model["trouble"]

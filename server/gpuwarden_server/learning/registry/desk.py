@@ -171,17 +171,25 @@ class ModelDesk:
     def _move(
         self, kind: EntityKind, action: str, reason: str, caller: Principal, move: _Move
     ) -> None:
-        """Write a choice and what it was before; nothing where it stays."""
+        """Write a choice and what it was before; nothing where it stays.
+
+        What the model folder names is chosen by nobody: a move that leaves it in use does not bind
+        the kind to it, so that the next release's model takes its place.
+        """
 
         def write(connection: Connection) -> None:
-            before = self._or_default(kind, repository.read_choice(connection, kind))
+            stored = repository.read_choice(connection, kind)
+            before = self._or_default(kind, stored)
             try:
                 after = move(before)
             except ChoiceError as error:
                 raise ProblemError(409, "wrong_choice", str(error), _SEE) from error
             if after == before:
                 return
-            repository.write_choice(connection, kind, after)
+            unbound = stored is None or stored.promoted is None
+            stays = unbound and after.promoted == before.promoted
+            kept = replace(after, promoted=None) if stays else after
+            repository.write_choice(connection, kind, kept)
             entry = AuditEntry(
                 self._clock.now(),
                 caller.name,

@@ -130,7 +130,10 @@ class ModelShelf:
         return Standing(promoted, challenger, trouble)
 
     def _first(self, kind: EntityKind, choice: Choice) -> tuple[Loaded | None, str]:
-        """The best version that can be used, and why it is not the promoted one."""
+        """The best version that can be used, and why it is not the promoted one.
+
+        Where none of those chosen can be, the one that the model folder names.
+        """
         if choice.promoted is None:
             standing = self.standing(kind)
             return standing.promoted, standing.trouble
@@ -141,7 +144,10 @@ class ModelShelf:
                 used = f"; {loaded.model.version} is used instead" if trouble else ""
                 return loaded, trouble + used
             trouble = trouble or refused
-        return None, trouble
+        default = self._default(kind).promoted
+        if default is None:
+            return None, trouble
+        return default, f"{trouble}; {default.model.version}, which the model folder names, is used"
 
     def _try(self, kind: EntityKind, chosen: Chosen) -> tuple[Loaded | None, str]:
         try:
