@@ -141,6 +141,7 @@ class Judging:
         self._keeper.load()
         self._parts_keeper.load()
         chronicle = self._chronicle = Chronicle(parts.directory, self._parts_keeper.ledger)
+        chronicle.recall(book.incidents())
         self.facts.follow_job_ends(chronicle.note_job_end)
         with parts.state.read() as connection:
             self._recall(connection, book, desk)

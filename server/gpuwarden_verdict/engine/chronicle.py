@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 from gpuwarden_verdict.engine.directory import Directory
 from gpuwarden_verdict.engine.domain import Outcome, StateMove
-from gpuwarden_verdict.entities import EntityRef, EntityState, Severity
+from gpuwarden_verdict.entities import EntityRef, EntityState, Severity, renamed_ref
 from gpuwarden_verdict.exclusions import covers
-from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident
+from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
 from gpuwarden_verdict.job_ends import JobEnd, JobOutcome
 from gpuwarden_verdict.ledger import SEVERE, LedgerReading, Mark, PartLedger, part_name
 from gpuwarden_verdict.policy.document import Decision, DecisionPhase
@@ -19,6 +20,10 @@ from gpuwarden_wire.metrics import EntityKind
 _GRAVE = frozenset({Severity.ERROR, Severity.CRITICAL})
 _HELD_BY_NODE = frozenset({EntityKind.DISK, EntityKind.MOUNT})
 _REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
+
+_Key = tuple[str, Mark, float]
+_Marks = dict[_Key, EntityRef]
+"""Marks by part, kind and time, each with the entity that the part was."""
 
 
 class Chronicle:
@@ -41,6 +46,8 @@ class Chronicle:
         self._directory = directory
         self._read_at = self.ledger.version
         self._slots: dict[str, dict[str, str]] = {}
+        self._marked: dict[str, _Marks] = {}  # of live incidents, by id
+        self._laid: Counter[_Key] = Counter()  # how many of them put the same there
         for gpu in directory.all_gpus():
             if gpu.present:
                 self._slots.setdefault(gpu.node_id, {})[gpu.pci_bus_id] = gpu.gpu_uuid
@@ -51,6 +58,11 @@ class Chronicle:
             self.latest = self.ledger.reading()
             self._read_at = self.ledger.version
         return self.latest
+
+    def recall(self, incidents: Iterable[Incident]) -> None:
+        """Go on with live incidents: what they put on record may still be taken back."""
+        for incident in incidents:
+            self._hold(incident.id, self._marks_of(incident, incident.opened_at))
 
     def note(self, outcomes: Iterable[Outcome]) -> None:
         """Put on record what came true."""
@@ -100,24 +112,51 @@ class Chronicle:
     def rename(self, old: str, new: str) -> None:
         """A node is called `new` from now on."""
         self.ledger.rename_node(old, new)
+        former, self._marked, self._laid = self._marked, {}, Counter()
+        for incident_id, marks in former.items():
+            self._hold(incident_id, _renamed(marks, old, new))
         if old in self._slots:
             self._slots[new] = self._slots.pop(old)
 
     def _note_incident(self, incident: Incident, at: float) -> None:
-        """A severe event: of the part, and of the node for what happened to a GPU in it."""
+        """A severe event: of the part, and of the node for what happened to a GPU in it.
+
+        What the incident put on record before and deserves no more is taken back: it names another
+        cause now, a place was the cause, or a person said that the part is sound.
+        """
+        marks = self._marks_of(incident, at)
+        held = self._marked.pop(incident.id, {})
+        self._laid.subtract(held.keys())
+        sound = incident.parent_id is not None or incident.acquitted_until is not None
+        grave = any(_is_grave(item) for item in incident.evidence)
+        kept = {key: ref for key, ref in marks.items() if not sound and (grave or key in held)}
+        for key in held.keys() - kept.keys():
+            if not self._laid[key]:  # no other incident put the same there
+                self.ledger.retract(*key)
+        if grave:
+            for (part, mark, when), ref in kept.items():
+                self.ledger.note(part, ref, mark, when)
+        for key in held:
+            if not self._laid[key]:
+                del self._laid[key]
+        if incident.phase is not IncidentPhase.RESOLVED:
+            self._hold(incident.id, kept)
+
+    def _hold(self, incident_id: str, marks: _Marks) -> None:
+        if marks:
+            self._marked[incident_id] = marks
+            self._laid.update(marks.keys())
+
+    def _marks_of(self, incident: Incident, at: float) -> _Marks:
+        """What an incident of this class, if it is grave, puts on record."""
         mark, ref = SEVERE.get(incident.fault_class), _holder(incident.entity)
         if mark is None or ref is None:
-            return
-        node = EntityRef(EntityKind.NODE, ref.node_id, ref.node_id)
-        marked = [(ref, mark)]
+            return {}
+        marks = {(self._part(ref), mark, at): ref}
         if ref.kind is EntityKind.GPU:
-            marked.append((node, Mark.GPU))
-        if incident.parent_id is not None or incident.acquitted_until is not None:
-            for one, what in marked:  # a place was the cause, or a person said that it is sound
-                self.ledger.retract(self._part(one), what, at)
-        elif any(_is_grave(item) for item in incident.evidence):
-            for one, what in marked:
-                self.ledger.note(self._part(one), one, what, at)
+            node = EntityRef(EntityKind.NODE, ref.node_id, ref.node_id)
+            marks[part_name(node), Mark.GPU, at] = node
+        return marks
 
     def _note_decision(self, decision: Decision) -> None:
         ref, at = decision.entity, decision.decided_at
@@ -149,3 +188,13 @@ def _is_grave(item: EvidenceItem) -> bool:
     """Evidence of a fault of the hardware by a rule: a score must not confirm itself."""
     sound = item.echo or item.application_possible or item.detector == LEARNED_DETECTOR
     return not sound and item.severity in _GRAVE
+
+
+def _renamed(marks: _Marks, old: str, new: str) -> _Marks:
+    """The same marks once node `old` is called `new`; a GPU's part keeps its name."""
+    renamed: _Marks = {}
+    for (part, mark, at), ref in marks.items():
+        called = renamed_ref(ref, old, new)
+        name = part if called.key == ref.key else part_name(called)
+        renamed[name, mark, at] = called
+    return renamed

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuwarden_verdict.engine import FleetEngine
-from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.engine.chronicle import Chronicle
+from gpuwarden_verdict.engine.directory import Directory
+from gpuwarden_verdict.engine.domain import Outcome
+from gpuwarden_verdict.entities import EntityRef, FaultClass, renamed_ref
+from gpuwarden_verdict.incidents.domain import Incident, IncidentMove
 from gpuwarden_verdict.job_ends import JobEnd, end_event
 from gpuwarden_verdict.ledger import Mark
 from gpuwarden_verdict.policy.parse import parse_policy
 from gpuwarden_wire.batches import WIRE_VERSION, Batch, Stream
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, GpuJob, Inventory, JobKind
 from gpuwarden_wire.metrics import EntityKind
+from tests.builders.cases import incident, item
 
 T = 1_800_000_000.0
 ACT = '[defaults]\nmode = "act"\ncap = { max_percent = 100 }'
@@ -119,3 +126,48 @@ def test_a_failed_job_is_on_record_of_the_gpus_that_it_ran_on() -> None:
     assert house.engine.ledger.marks_of("gpu:S1") == ((Mark.FAILED_JOB, house.now, 0.5),)
     assert house.marks("gpu:S2") == [], "another job ran there"
     assert house.marks("node:n2") == [Mark.FAILED_JOB]
+
+
+def outcome_of(*incidents: Incident) -> Outcome:
+    moves = (IncidentMove(one, None, "told", "gpuwarden", T) for one in incidents)
+    return Outcome(target=GPU, incident_moves=tuple(moves))
+
+
+def fault(of: FaultClass, name: str = "inc-1") -> Incident:
+    return incident(GPU, item(), id=name, fault_class=of, opened_at=T)
+
+
+def records(chronicle: Chronicle) -> list[Mark]:
+    parts = ("gpu:GPU-1", "node:n1")
+    return sorted(m for part in parts for m, _, _ in chronicle.ledger.marks_of(part))
+
+
+def test_blame_that_an_incident_takes_back_goes_off_the_record() -> None:
+    chronicle = Chronicle(Directory(lambda node: True))
+    for cause, left in (
+        (FaultClass.BUS, [Mark.BUS, Mark.GPU]),
+        (FaultClass.MEMORY, [Mark.GPU, Mark.MEMORY]),
+        (FaultClass.APPLICATION, []),
+        (FaultClass.BUS, [Mark.BUS, Mark.GPU]),
+    ):
+        chronicle.note([outcome_of(fault(cause))])
+        assert records(chronicle) == left
+
+
+def test_what_another_incident_of_that_moment_says_stays_on_record() -> None:
+    chronicle = Chronicle(Directory(lambda node: True))
+    chronicle.note([outcome_of(fault(FaultClass.BUS), fault(FaultClass.MEMORY, "inc-2"))])
+    chronicle.note([outcome_of(fault(FaultClass.APPLICATION))])
+    assert records(chronicle) == [Mark.GPU, Mark.MEMORY]
+
+
+def test_blame_is_taken_back_after_a_restart_and_a_new_name_too() -> None:
+    before = Chronicle(Directory(lambda node: True))
+    before.note([outcome_of(fault(FaultClass.BUS))])
+    chronicle = Chronicle(Directory(lambda node: True), before.ledger)
+    chronicle.recall([fault(FaultClass.BUS)])
+    chronicle.rename("n1", "n2")
+    chronicle.note(
+        [outcome_of(replace(fault(FaultClass.OPERATOR), entity=renamed_ref(GPU, "n1", "n2")))]
+    )
+    assert records(chronicle) == [] and chronicle.ledger.marks_of("node:n2") == ()
