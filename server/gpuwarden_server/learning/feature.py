@@ -27,8 +27,12 @@ from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.learning.shadow.book import ShadowBook
 from gpuwarden_server.learning.shadow.desk import ShadowDesk
 from gpuwarden_server.learning.shadow.endpoints import shadow_router
+from gpuwarden_server.learning.shadow.speaking import Surroundings
 from gpuwarden_server.learning.watching import Watcher, WatchMeters
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.entities import EntityRef
+from gpuwarden_verdict.policy.evaluate import decision_target
+from gpuwarden_verdict.verdicts import Standing
 
 SWEEPS_A_TURN = 12
 """Sweeps between two looks at what they noted: a minute at the default interval."""
@@ -43,6 +47,10 @@ class Troubled(Protocol):
 
     def nodes_with_incidents(self) -> frozenset[str]:
         """Nodes that have one, or a part of which has."""
+        ...
+
+    def standing(self, ref: EntityRef) -> Standing:
+        """Where a node or GPU stands."""
         ...
 
 
@@ -104,7 +112,9 @@ class Learning:
     def follow_incidents(self, troubled: Troubled) -> None:
         """Ask `troubled` who is healthy."""
         self._watcher.follow_incidents(
-            troubled.entities_with_incidents, troubled.nodes_with_incidents
+            troubled.entities_with_incidents,
+            troubled.nodes_with_incidents,
+            lambda ref: _around(troubled.standing(decision_target(ref))),
         )
 
     async def start(self) -> None:
@@ -122,3 +132,7 @@ class Learning:
         yield labels_router(self._desks.labels)
         yield shadow_router(self._desks.shadow)
         yield samples_router(self._state)
+
+
+def _around(standing: Standing) -> Surroundings:
+    return Surroundings(standing.state, standing.incidents)

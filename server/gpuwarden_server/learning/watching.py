@@ -18,11 +18,11 @@ from gpuwarden_server.learning.registry.shelf import ModelShelf
 from gpuwarden_server.learning.samples.box import SampleBox
 from gpuwarden_server.learning.samples.domain import EVERY_S, sample
 from gpuwarden_server.learning.shadow.book import ShadowBook
-from gpuwarden_server.learning.shadow.domain import Opinion, Role
-from gpuwarden_verdict.detectors.learned import learned_probability
+from gpuwarden_server.learning.shadow.domain import Role
+from gpuwarden_server.learning.shadow.speaking import ScoreVoices, Surroundings
+from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FEATURE_SETS, FeatureScene
 from gpuwarden_verdict.fusion import fuse_suspects
-from gpuwarden_verdict.fusion.gate import WANTED_PLANES, supporting_planes
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
@@ -60,6 +60,37 @@ class WatchMeters:
         )
 
 
+class ChallengerTurns:
+    """In which sweeps challengers are scored: two running, then a rest.
+
+    Only the time between two sweeps that both looked is credited to a challenger: what it would
+    have excluded in the rest of the time nobody knows.
+    """
+
+    def __init__(self) -> None:
+        self._before: frozenset[Key] = frozenset()
+        self._spent_s = self._next = 0.0
+
+    def due(self, began: float) -> bool:
+        """Whether this sweep scores them; `began` is monotonic, seconds."""
+        if began >= self._next:
+            return True
+        self._before = frozenset()
+        return False
+
+    def looked_before(self, model: Key) -> bool:
+        """Whether the sweep before scored this (kind, version) too."""
+        return model in self._before
+
+    def note(self, looked: frozenset[Key], began: float, took_s: float) -> None:
+        """This sweep scored them, in `took_s` seconds from `began` on."""
+        self._spent_s += took_s
+        if self._before:
+            self._next = began + self._spent_s / CHALLENGER_SHARE
+            self._spent_s = 0.0
+        self._before = looked
+
+
 class Watcher:
     """Notes what is seen in each sweep; used in the judge's thread."""
 
@@ -93,7 +124,10 @@ class Watcher:
         self._meters = meters
         self._incidents: Callable[[], Collection[Key]] = tuple
         self._sick_nodes: Callable[[], Collection[str]] = tuple
-        self._next_challenge = self._next_sample = self._next_count = 0.0
+        self._around: Callable[[EntityRef], Surroundings] = lambda _: Surroundings()
+        self._voices: dict[tuple[EntityKind, str, Role], ScoreVoices] = {}
+        self._turns = ChallengerTurns()
+        self._next_sample = self._next_count = 0.0
         self._healthy: dict[EntityKind, int] = {}
         self._logged: set[type[Exception]] = set()
 
@@ -101,14 +135,17 @@ class Watcher:
         self,
         in_incidents: Callable[[], Collection[Key]],
         sick_nodes: Callable[[], Collection[str]],
+        around: Callable[[EntityRef], Surroundings],
     ) -> None:
         """Follow incidents.
 
         Args:
             in_incidents: Who has one that is not resolved, as (kind, key).
             sick_nodes: Nodes that have one, or a part of which has.
+            around: What else the judge holds of an entity that is scored.
         """
         self._incidents, self._sick_nodes = in_incidents, sick_nodes
+        self._around = around
 
     def seen(
         self, scene: FeatureScene, risks: Sequence[Risk], signals: Sequence[Signal], now: float
@@ -124,6 +161,7 @@ class Watcher:
         try:
             self._count(scene, now)
             models = self._shelf.promoted()
+            self._forget_voices()
             for kind, model in models.items():
                 self._look(kind, model.version, Role.PROMOTED, risks, now)
             self._drift.note_alarms(models, risks, self._healthy, now)
@@ -138,35 +176,53 @@ class Watcher:
                 _log.error("learning_watch_failed", worker="judge", exc_info=error)
 
     def _challenge(self, scene: FeatureScene, signals: Sequence[Signal], now: float) -> None:
+        """Score challengers in two sweeps running, then rest: only between those is time theirs."""
         challengers = self._shelf.challengers()
         if not challengers:
             return
         began = self._clock.monotonic()
-        if began < self._next_challenge:
+        if not self._turns.due(began):
             self._meters.skipped.inc()
             return
-        risks = fuse_suspects(challengers, scene, (), signals, now)
+        watched = [
+            ref
+            for kind, model in challengers.items()
+            for ref in self._voice(kind, model.version, Role.CHALLENGER).entities()
+        ]
+        risks = fuse_suspects(challengers, scene, watched, signals, now)
         for kind, model in challengers.items():
-            self._look(kind, model.version, Role.CHALLENGER, risks, now)
+            running = self._turns.looked_before((kind.value, model.version))
+            self._look(kind, model.version, Role.CHALLENGER, risks, now, credited=running)
         took_s = self._clock.monotonic() - began
         self._meters.challenger.observe(took_s)
-        self._next_challenge = began + took_s / CHALLENGER_SHARE
+        looked = frozenset((kind.value, model.version) for kind, model in challengers.items())
+        self._turns.note(looked, began, took_s)
 
     def _look(
-        self, kind: EntityKind, version: str, role: Role, risks: Sequence[Risk], now: float
+        self,
+        kind: EntityKind,
+        version: str,
+        role: Role,
+        risks: Sequence[Risk],
+        now: float,
+        *,
+        credited: bool = True,
     ) -> None:
-        opinions = [
-            Opinion(
-                risk.entity,
-                risk.probability,
-                risk.fault_class.value,
-                tuple(sorted(plane.value for plane in supporting_planes(risk))),
-                self._pool_of(risk.entity.node_id).settle_s,
-            )
-            for risk in risks
-            if risk.entity.kind is kind and would_exclude(risk, self._pool_of(risk.entity.node_id))
-        ]
-        self._shadow.look(kind, version, role, opinions, self._healthy.get(kind, 0), now)
+        own = [risk for risk in risks if risk.entity.kind is kind]
+        voice = self._voice(kind, version, role)
+        opinions = voice.hear(own, self._around, self._pool_of, now)
+        healthy = self._healthy.get(kind, 0) if credited else 0
+        self._shadow.look(kind, version, role, opinions, healthy, now)
+
+    def _voice(self, kind: EntityKind, version: str, role: Role) -> ScoreVoices:
+        return self._voices.setdefault((kind, version, role), ScoreVoices())
+
+    def _forget_voices(self) -> None:
+        """What models said that have no role any more."""
+        roles = {Role.PROMOTED: self._shelf.promoted(), Role.CHALLENGER: self._shelf.challengers()}
+        in_use = {(kind, m.version, role) for role, of in roles.items() for kind, m in of.items()}
+        for gone in self._voices.keys() - in_use:
+            del self._voices[gone]
 
     def _count(self, scene: FeatureScene, now: float) -> None:
         """How many of each kind are healthy: heard of, and on a node without any incident."""
@@ -194,9 +250,3 @@ class Watcher:
                 self._samples.put(rows)
             any_kept = any_kept or bool(rows)
         return any_kept
-
-
-def would_exclude(risk: Risk, pool: PoolPolicy) -> bool:
-    """Whether the score alone would exclude, were its gate open."""
-    likely = learned_probability(risk) >= max(risk.operating_point, pool.exclude_confidence)
-    return likely and len(supporting_planes(risk)) >= WANTED_PLANES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,14 +22,17 @@ from gpuwarden_server.learning.shadow.domain import (
     tally_of,
     trial_of,
 )
-from gpuwarden_server.learning.watching import would_exclude
-from gpuwarden_verdict.entities import FaultClass
+from gpuwarden_server.learning.shadow.speaking import ScoreVoices, Surroundings, would_exclude
+from gpuwarden_server.learning.watching import ChallengerTurns
+from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
 from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun
 from gpuwarden_verdict.policy.parse import BUILT_IN
 from gpuwarden_verdict.signals import Contribution, Plane, Risk
 from gpuwarden_wire.metrics import EntityKind
+from tests.builders.cases import incident, item
 from tests.builders.verdict import START, counter_of, gpu_ref
 
+CALM = Surroundings()
 DAY_S = 86_400.0
 HORIZON_S = DAY_S
 GPU = gpu_ref(0, 0)
@@ -142,6 +146,29 @@ def test_what_shadow_got_wrong_is_held_against_a_backtest() -> None:
     assert best_trial({}) is None
 
 
+def risk_of(probability: float, planes: int = 2, **changes: Any) -> Risk:
+    lines = tuple(
+        Contribution(f"f{n}", plane, 1.0, 2.0)
+        for n, plane in enumerate((Plane.COUNTERS, Plane.PEERS)[:planes])
+    )
+    risk = Risk(GPU, probability, FaultClass.MEMORY, lines, "v1", "hash", START)
+    return replace(risk, **({"operating_point": 0.5} | changes))
+
+
+class Spoken:
+    """What one score says, looked at each 10 s."""
+
+    def __init__(self, around: Surroundings = CALM) -> None:
+        self.voices, self.fleet, self.around = ScoreVoices(), Watched(), around
+
+    def look(self, probability: float, after_s: float = 10.0, planes: int = 2) -> bool:
+        """Whether a would-be exclusion begins."""
+        now = self.fleet.now + after_s
+        says = [risk_of(probability, planes)]
+        opinions = self.voices.hear(says, lambda _: self.around, lambda _: BUILT_IN, now)
+        return any(one.until is None for one in self.fleet.look(after_s, *opinions))
+
+
 @pytest.mark.parametrize(
     ("probability", "planes", "would"),
     [(0.9, 2, True), (0.9, 1, False), (0.7, 2, False)],
@@ -149,10 +176,59 @@ def test_what_shadow_got_wrong_is_held_against_a_backtest() -> None:
 def test_it_would_exclude_by_the_policys_confidence_and_two_planes(
     probability: float, planes: int, would: bool
 ) -> None:
-    lines = tuple(
-        Contribution(f"f{n}", plane, 1.0, 2.0)
-        for n, plane in enumerate((Plane.COUNTERS, Plane.PEERS)[:planes])
+    risk = risk_of(probability, planes)
+    assert would_exclude(risk, CALM, BUILT_IN, START) is would
+    assert not would_exclude(replace(risk, operating_point=0.95), CALM, BUILT_IN, START)
+
+
+def test_a_score_stands_until_it_clears_as_the_judges_evidence_does() -> None:
+    score = Spoken()
+    assert not score.look(0.85)
+    begun = [score.look(0.45) for _ in range(8)]
+    assert begun.count(True) == 1
+    assert score.voices.entities() == [GPU], "it is scored on"
+    score.look(0.2)
+    assert score.voices.entities() == []
+    calm = Spoken()
+    calm.look(0.85)
+    assert not any(calm.look(0.2) for _ in range(8)), "it cleared before it would have settled"
+    falls = Spoken()
+    falls.look(0.85)
+    assert not any(falls.look(0.6) for _ in range(8)), "it says less before it would have settled"
+    waits = Spoken()
+    assert not any(waits.look(0.6) for _ in range(8))
+    assert waits.look(0.85), "its evidence had settled long ago"
+
+
+def test_a_score_adds_up_with_what_else_stands() -> None:
+    advice = item(
+        detector="peers", score=0.6, acts_alone=False, plane=Plane.EVENTS, max_rung=Rung.SUSPECT
     )
-    risk = Risk(GPU, probability, FaultClass.MEMORY, lines, "v1", "hash", START)
-    assert would_exclude(risk, BUILT_IN) is would
-    assert not would_exclude(replace(risk, operating_point=0.95), BUILT_IN)
+    beside = Surroundings(incidents=(incident(GPU, advice),))
+    score, alone = Spoken(beside), Spoken()
+    assert [score.look(0.55) for _ in range(8)].count(True) == 1
+    assert [alone.look(0.55) for _ in range(8)].count(True) == 0
+    own = replace(advice, detector="learned_score")
+    echo = Surroundings(incidents=(incident(GPU, own),))
+    assert not would_exclude(risk_of(0.55), echo, BUILT_IN, START), "it never adds to itself"
+
+
+def test_on_probation_the_first_new_symptom_suffices() -> None:
+    tried = Surroundings(EntityState.PROBATION)
+    assert would_exclude(risk_of(0.55), tried, BUILT_IN, START)
+    assert not would_exclude(risk_of(0.45), tried, BUILT_IN, START)
+
+
+def test_a_challenger_is_credited_with_the_time_between_two_sweeps_that_looked() -> None:
+    turns, model = ChallengerTurns(), ("gpu", "v1")
+    credited, looked = [], []
+    for sweep in range(100):
+        began = 5.0 * sweep
+        if turns.due(began):
+            looked.append(sweep)
+            if turns.looked_before(model):
+                credited.append(sweep)
+            turns.note(frozenset({model}), began, took_s=1.0)
+    assert looked == [0, 1, 21, 22, 42, 43, 63, 64, 84, 85], "2 % of the time"
+    assert credited == [1, 22, 43, 64, 85]
+    assert not turns.looked_before(("gpu", "v2"))
