@@ -98,9 +98,9 @@ def retrain(fetched: Path, promoted: Path, out: Path, seed: int) -> TrainReport:
 def _check(told: Fetched, learns: NDArray[np.bool_]) -> None:
     if told.labelled < FEWEST_INCIDENTS:
         raise TrainingError(
-            f"{told.labelled} incidents of kind {told.dataset.kind} are labelled, at least"
-            f" {FEWEST_INCIDENTS} are wanted: label more with `gpuwarden verdict`, or train from"
-            " recordings"
+            f"{told.labelled} incidents of kind {told.dataset.kind} are labelled and have rows,"
+            f" at least {FEWEST_INCIDENTS} are wanted: label more with `gpuwarden verdict`, or"
+            " train from recordings"
         )
     positive = int((learns & told.dataset.needed).sum())
     if positive == 0 or positive == int(learns.sum()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,8 @@ class Fetched:
     Attributes:
         dataset: Rows, with the truth as people and repairs told it.
         weights: Of each row: those of one fault together weigh as one an hour at most.
-        labelled: Incidents that somebody judged.
+        labelled: Incidents that somebody judged and of whose time rows are kept: others teach
+            nothing, and count for nothing.
         faults: Of these, such that needed action.
         costs: Of a wrong decision; None where nobody set any.
     """
@@ -102,12 +103,13 @@ def read_fetched(folder: Path, model: FusionModel) -> Fetched:
         if label.entity_kind == model.kind.value
     ]
     dataset = _dataset(folder, rows, labels, model)
+    taught = _taught(labels, rows, model.horizon_s)
     costs = folder / "costs.json"
     return Fetched(
         dataset=dataset,
         weights=_weights(dataset),
-        labelled=sum(label.needed is not None for label in labels),
-        faults=sum(label.needed is True for label in labels),
+        labelled=len(taught),
+        faults=sum(label.needed is True for label in taught),
         costs=_decode(costs, costs.read_bytes(), StoredCosts) if costs.exists() else None,
     )
 
@@ -120,17 +122,22 @@ def _dataset(
     index = {entity: place for place, entity in enumerate(places)}
     entity = np.array([index[row.entity] for row in rows], np.int64)
     at = np.array([row.at for row in rows], np.float64)
-    needed, usable = np.zeros(at.size, np.bool_), np.ones(at.size, np.bool_)
+    last_at = float(at.max()) if at.size else 0.0
+    settled = at < last_at - model.horizon_s  # what is newer may yet turn out faulty
+    needed, usable = np.zeros(at.size, np.bool_), settled
+    unsure = np.zeros(at.size, np.bool_)
     cases: list[Case] = []
     for label in labels:
         if label.entity not in index:
             continue
-        end = label.resolved_at if label.resolved_at is not None else np.inf
+        end = _end_of(label)
         own = entity == index[label.entity]
         inside = own & (at >= label.opened_at - model.horizon_s) & (at < end)
         if label.needed is None:
-            usable &= ~inside
-        elif label.needed:
+            unsure |= inside
+            continue
+        usable |= inside
+        if label.needed:
             needed |= inside
             cases.append(_case(index[label.entity], label, model.horizon_s, end))
     first, last = (float(at.min()), float(at.max())) if at.size else (0.0, 0.0)
@@ -138,7 +145,7 @@ def _dataset(
         kind=model.kind,
         matrix=_matrix(folder, rows, len(model.features)),
         needed=needed,
-        usable=usable,
+        usable=usable & ~unsure,
         traceless=np.zeros(at.size, np.bool_),
         entity=entity,
         at=at,
@@ -148,6 +155,27 @@ def _dataset(
         cases=tuple(cases),
         step_s=SAMPLE_EVERY_S,
     )
+
+
+def _taught(
+    labels: Sequence[StoredLabel], rows: Sequence[StoredRow], horizon_s: float
+) -> list[StoredLabel]:
+    """Labels that settle something about rows that were kept."""
+    kept: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        kept[row.entity].append(row.at)
+    return [
+        label
+        for label in labels
+        if label.needed is not None
+        and any(
+            label.opened_at - horizon_s <= at < _end_of(label) for at in kept.get(label.entity, ())
+        )
+    ]
+
+
+def _end_of(label: StoredLabel) -> float:
+    return np.inf if label.resolved_at is None else label.resolved_at
 
 
 def _case(entity: int, label: StoredLabel, horizon_s: float, end: float) -> Case:

@@ -115,7 +115,7 @@ def test_without_costs_the_operating_point_stays(tmp_path: Path) -> None:
 
 def test_too_few_labels_are_refused_and_those_unsure_do_not_count(tmp_path: Path) -> None:
     told = written(tmp_path / "told", FEWEST_INCIDENTS - 1, unknown=10)
-    with pytest.raises(TrainingError, match="19 incidents of kind gpu are labelled, at least 20"):
+    with pytest.raises(TrainingError, match="19 incidents of kind gpu are labelled and have rows"):
         retrain(told, PROMOTED, tmp_path / "out", 1)
     dataset = read_fetched(told, shipped_model()).dataset
     unsure = {f"GPU-{number}" for number in range(19, 29)}
@@ -130,8 +130,24 @@ def test_rows_of_another_schema_are_left_out(tmp_path: Path) -> None:
     (told / "feature-rows.jsonl").write_text(
         text.replace(shipped_model().schema_hash, "0123456789abcdef")
     )
-    with pytest.raises(TrainingError, match="of 0 kept rows 0 belong to faults"):
+    with pytest.raises(TrainingError, match="0 incidents of kind gpu are labelled and have rows"):
         retrain(told, PROMOTED, tmp_path / "out", 1)
+
+
+def test_labels_without_rows_count_for_nothing_and_what_is_new_is_no_healthy_row(
+    tmp_path: Path,
+) -> None:
+    folder = written(tmp_path / "told", 4)
+    said = [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()]
+    lines("labels.jsonl", [*said, label("GPU-unseen", START, START + HOUR_S, True)], folder)
+    kept = [json.loads(line) for line in (folder / "feature-rows.jsonl").read_text().splitlines()]
+    newest = START + 6 * 48 * HOUR_S
+    fresh = [row("GPU-fresh", newest - hours * HOUR_S, typical()[0][0]) for hours in (0, 1, 72)]
+    lines("feature-rows.jsonl", [*kept, *fresh], folder)
+    told = read_fetched(folder, shipped_model())
+    assert (told.labelled, told.faults) == (4, 2)
+    own = told.dataset.entity == [ref.key for ref in told.dataset.refs].index("GPU-fresh")
+    assert told.dataset.usable[own].tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
