@@ -2037,7 +2037,7 @@ _GPU_ACTIVITY: tuple[_Row, ...] = (
         _G,
         "ratio",
         "nvmlGpmMetricsGet (GPM 1)",
-        "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+        "",
         "stragglers; only where GPM is switched on",
     ),
     (
@@ -2045,7 +2045,7 @@ _GPU_ACTIVITY: tuple[_Row, ...] = (
         _G,
         "ratio",
         "nvmlGpmMetricsGet (GPM 2)",
-        "DCGM_FI_PROF_SM_ACTIVE",
+        "",
         "stragglers, hung kernels",
     ),
     (
@@ -2053,7 +2053,7 @@ _GPU_ACTIVITY: tuple[_Row, ...] = (
         _G,
         "ratio",
         "nvmlGpmMetricsGet (GPM 5)",
-        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+        "",
         "stragglers",
     ),
     (
@@ -2061,7 +2061,7 @@ _GPU_ACTIVITY: tuple[_Row, ...] = (
         _G,
         "ratio",
         "nvmlGpmMetricsGet (GPM 10)",
-        "DCGM_FI_PROF_DRAM_ACTIVE",
+        "",
         "stragglers bound by memory",
     ),
 )

@@ -50,8 +50,8 @@ def gpu_model(server: Running) -> dict[str, Any]:
 
 
 def used(server: Running) -> str:
-    """The version that scores, as the fleet page shows it."""
-    return str(get(server, "/v1/fleet")["model"]["version"])
+    """The version that scores GPUs, as the fleet page shows it, first of all kinds."""
+    return str(get(server, "/v1/fleet")["model"]["version"]).split(", ", maxsplit=1)[0]
 
 
 def code_of(answer: httpx.Response) -> tuple[int, str]:

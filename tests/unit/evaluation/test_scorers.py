@@ -88,7 +88,7 @@ def test_logistic_regression_and_novelty_see_them_too() -> None:
     dataset = TAUGHT.datasets[GPU]
     for scorers in (logistic_scorers(TAUGHT), novelty_scorers(TAUGHT)):
         score = scorers[GPU](dataset.matrix)
-        assert np.median(score[dataset.needed]) > np.quantile(score[~dataset.needed], 0.8)
+        assert np.median(score[dataset.needed]) > np.quantile(score[~dataset.needed], 0.6)
 
 
 def test_what_was_left_out_is_neither_fault_nor_healthy() -> None:

@@ -115,6 +115,7 @@ class TrialBody(BaseModel):
     recording_digest: str = Field(
         pattern=f"^({_DIGEST})?$",
         description="SHA-256 over the recording's files, '' for one that has none",
+        examples=[""],
     )
     reason: str = Field(min_length=1, max_length=1000, description="Kept in the audit.")
 
