@@ -62,6 +62,6 @@ BRISK = Pace(
     ramp_s=5.0,
     wear_s=4.0,
     step_s=20.0,
-    slow_step_s=50.0,
+    slow_step_s=75.0,
 )
 """For `--once`: the same story, as short as real clocks allow."""
