@@ -182,16 +182,24 @@ def _slurm_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scontrol on PATH that prints what `told.txt` beside its folder holds, asked in UTC."""
+    program = tmp_path / "bin" / "scontrol"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n[ "$TZ" = UTC ] && cat {tmp_path / "told.txt"}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin:{Path(sys.executable).parent}")
+    return program
+
+
 def test_maintenance_reservations_of_slurm_become_windows_and_follow_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    scontrol: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder, told = tmp_path / "bin", tmp_path / "told.txt"
-    folder.mkdir()
-    scontrol = folder / "scontrol"
-    scontrol.write_text(f'#!/bin/sh\n[ "$TZ" = UTC ] && cat {told}\n')
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin:{Path(sys.executable).parent}")
-    now = time.time()
+    told, now = tmp_path / "told.txt", time.time()
 
     def windows(server: Running) -> dict[str, tuple[list[str], float]]:
         found = get(server, "/v1/silences", active="true")["items"]
@@ -240,7 +248,7 @@ def test_maintenance_reservations_of_slurm_become_windows_and_follow_them(
             (held,) = get(server, "/v1/incidents", node="gpu-03")["items"]
             assert "Slurm reservation r7" in held["held"]
             assert excluded(server) == set()
-        (folder / "scontrol").write_text("#!/bin/sh\necho no controller >&2; exit 1\n")
+        scontrol.write_text("#!/bin/sh\necho no controller >&2; exit 1\n")
         assert run(["silence", "import", "--slurm"]) == ExitCode.LOCAL
         assert "no controller" in capsys.readouterr().err
         assert len(windows(server)) == 2, "what cannot be asked changes nothing"
