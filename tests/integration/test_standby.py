@@ -5,98 +5,38 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from gpuwarden_server.access.credentials import new_key
-from gpuwarden_server.store.places import parse_url
 from gpuwarden_wire.batches import Batch, Stream
 from tests.builders.agent import XID_79
-from tests.builders.feed import exclusions_of, get, quick_settings, xid_event
-from tests.builders.postgres import fresh_database, run_sql
+from tests.builders.feed import exclusions_of, get, xid_event
+from tests.builders.pair import Pair, leading, readyz, server_pair
 from tests.builders.server import (
     Feeder,
     Running,
-    ServerProcess,
     make_client,
     make_event,
     make_gpu,
     wait_until,
 )
 from tests.builders.shooting import shooting, wait_flow
-from tests.fakes.ports import free_port
 from tests.integration.test_agent_server import AgentProcess
 
-LEASE_S = 3.0
 SLOT = "0000:10:00.0"
-
-
-@dataclass
-class Pair:
-    """Two servers of one database, not yet started.
-
-    Attributes:
-        database: Its address.
-        processes: The servers.
-        urls: Where they are reached.
-    """
-
-    database: str
-    processes: list[ServerProcess]
-    urls: list[str]
-    running: list[Running] = field(default_factory=list)
-
-    def start(self, number: int) -> Running:
-        """Start one; it leads, or stands by where the other one leads."""
-        started = self.processes[number].start(must_lead=False)
-        self.running.append(started)
-        return started
-
-    def rows(self, statement: str) -> list[Any]:
-        """Rows, asked beside the servers."""
-        return run_sql(parse_url(self.database), statement)
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    database, key = fresh_database(), new_key()
-    made = Pair(database, [], [])
-    for name in ("first", "second"):
-        port = free_port()
-        url = f"http://127.0.0.1:{port}"
-        settings = quick_settings(
-            tmp_path / name,
-            database_url=database,
-            admin_key=key,
-            port=port,
-            lease_s=LEASE_S,
-            advertise_url=url,
-        )
-        made.urls.append(url)
-        made.processes.append(ServerProcess(settings))
-    yield made
-    for running in made.running:
-        running.admin.close()
-    for process in made.processes:
-        process.close()
+    with server_pair(tmp_path) as made:
+        yield made
 
 
 def _stored(pair: Pair) -> Counter[str]:
     return Counter(row[0] for row in pair.rows("SELECT id FROM events"))
-
-
-def _leading(server: Running) -> Running:
-    wait_until(lambda: _readyz(server)["state"] == "ready", "it leads", 60.0)
-    return server
-
-
-def _readyz(server: Running) -> dict[str, Any]:
-    body: dict[str, Any] = server.admin.get("/readyz").json()
-    return body
 
 
 @pytest.mark.serial
@@ -104,12 +44,12 @@ def _readyz(server: Running) -> dict[str, Any]:
 def test_a_leader_that_is_killed_under_load_is_followed_and_nothing_is_lost(
     pair: Pair, record_property: Any
 ) -> None:
-    leader = _leading(pair.start(0))
+    leader = leading(pair.start(0))
     other = pair.start(1)
     with shooting(leader, pair.urls) as shooters:
         wait_flow(shooters)
         pair.processes[0].kill()
-        wait_until(lambda: _readyz(other)["state"] == "ready", "the other leads", 60.0)
+        wait_until(lambda: readyz(other)["state"] == "ready", "the other leads", 60.0)
         wait_flow(shooters)
     acknowledged = [event for shooter in shooters for event in shooter.acknowledged]
     stored = _stored(pair)
@@ -127,7 +67,7 @@ def test_a_leader_that_is_killed_under_load_is_followed_and_nothing_is_lost(
 @pytest.mark.serial
 @pytest.mark.timeout(300)
 def test_a_late_write_of_a_leader_that_stood_still_is_refused(pair: Pair) -> None:
-    leader = _leading(pair.start(0))
+    leader = leading(pair.start(0))
     other = pair.start(1)
     key = leader.mint("agent", "n1")
     feeder = Feeder(leader, key, "n1")
@@ -142,7 +82,7 @@ def test_a_late_write_of_a_leader_that_stood_still_is_refused(pair: Pair) -> Non
     # On the wire before the lease ends: the former leader finds it when it goes on.
     sender = threading.Thread(target=_post, args=(feeder, late, answers), daemon=True)
     sender.start()
-    wait_until(lambda: _readyz(other)["state"] == "ready", "the other leads", 60.0)
+    wait_until(lambda: readyz(other)["state"] == "ready", "the other leads", 60.0)
     again = Feeder(other, key, "n1", spool_id=feeder.spool_id, seqs=dict(feeder.seqs))
     newer = again.batch(Stream.EVENTS, seq=late.seq, events=(make_event(),))
     assert again.send(newer).applied_seq == before.applied_seq + 1
@@ -165,7 +105,7 @@ def test_a_late_write_of_a_leader_that_stood_still_is_refused(pair: Pair) -> Non
     feeder.close()
     # An orderly end gives the lead up at once: nobody waits for the lease to end.
     assert pair.processes[1].terminate() == 0
-    wait_until(lambda: _readyz(leader)["state"] == "ready", "the former leader leads again", 60.0)
+    wait_until(lambda: readyz(leader)["state"] == "ready", "the former leader leads again", 60.0)
     assert exclusions_of(leader)["count"] == 1
 
 
@@ -215,7 +155,7 @@ def _post(
 def test_a_real_agent_finds_the_leader_from_the_stand_by_and_back(
     pair: Pair, tmp_path: Path
 ) -> None:
-    leader = _leading(pair.start(0))
+    leader = leading(pair.start(0))
     other = pair.start(1)
     with AgentProcess(tmp_path, pair.urls[1], leader.mint("agent", "node-1")) as agent:
         wait_until(lambda: get(leader, "/v1/events")["items"], "it reports to the leader", 60.0)
@@ -223,7 +163,7 @@ def test_a_real_agent_finds_the_leader_from_the_stand_by_and_back(
         wait_until(lambda: _has_xid(leader, 79), "its events reach the leader", 60.0)
         pair.processes[0].kill()
         agent.write_line(XID_79.replace(" 79,", " 63,"))
-        wait_until(lambda: _readyz(other)["state"] == "ready", "the other leads", 60.0)
+        wait_until(lambda: readyz(other)["state"] == "ready", "the other leads", 60.0)
         wait_until(lambda: _has_xid(other, 63), "what it kept reaches the new leader", 60.0)
     assert set(_stored(pair).values()) == {1}
 

@@ -51,25 +51,27 @@ class FilesActuator:
         return found
 
     def exclude(self, wanted: Wanted) -> None:
-        """Write the node's file, then the lists."""
-        present = self._records().get(wanted.node_id)
+        """Write the lists, then the node's file: where it is there, all is."""
+        records = dict(self._records())
+        present = records.get(wanted.node_id)
         if present is not None and not present.reason.startswith(TAG):
             return
         rung = wanted.rung.name.lower()
         record = _Record(wanted.text, rung, wanted.decisions, wanted.gpus)
+        self._write_lists(records | {wanted.node_id: record})
         self._doing(lambda: self._put(self._nodes / wanted.node_id, msgspec.json.encode(record)))
-        self._write_lists()
 
     def move(self, node_id: str, jobs: Collection[str]) -> None:
         """Nothing runs in a folder."""
 
     def release(self, node_id: str) -> None:
-        """Remove the node's file where it is ours, then write the lists."""
-        present = self._records().get(node_id)
+        """Take a node of ours off the lists, then remove its file."""
+        records = dict(self._records())
+        present = records.pop(node_id, None)
         if present is None or not present.reason.startswith(TAG):
             return
+        self._write_lists(records)
         self._doing(lambda: (self._nodes / node_id).unlink(missing_ok=True))
-        self._write_lists()
 
     def _records(self) -> Mapping[str, _Record]:
         return self._doing(lambda: dict(self._read_records()))
@@ -86,8 +88,7 @@ class FilesActuator:
                 content = path.read_bytes()
                 yield path.name, _record(content)
 
-    def _write_lists(self) -> None:
-        records = self._records()
+    def _write_lists(self, records: Mapping[str, _Record]) -> None:
         names = sorted(records)
         files = {
             "hosts.txt": "".join(f"{name}\n" for name in names).encode(),

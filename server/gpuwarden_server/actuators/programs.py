@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from gpuwarden_server.actuators.ports import ActuatorError
 LARGEST_OUTPUT = 64 * 1024 * 1024
 """10,000 nodes of `scontrol -o show node` are about 8 MB."""
 _SAID = 400
+_LIMIT_ROOM_S = 0.5
 
 Variables = Mapping[str, str]
 """A whole environment: never the server's own, which holds its keys."""
@@ -33,7 +35,8 @@ def run_program(
 
     It has its own process group, which is killed as a whole at the time limit: a client of Slurm
     that hangs must not stay behind. It writes to files, not pipes: a daemon that it leaves behind
-    keeps nobody waiting for the end of a pipe.
+    keeps nobody waiting for the end of a pipe. Where the server is killed meanwhile, coreutils'
+    timeout ends it half a second later: who takes over must know when it can do nothing more.
 
     Args:
         argv: Program and arguments.
@@ -70,7 +73,7 @@ def _run(
     """Its exit code, None where it was killed at the time limit."""
     try:
         process = subprocess.Popen(
-            argv,
+            _bounded(argv, timeout_s, variables),
             stdin=files[0],
             stdout=files[1],
             stderr=files[2],
@@ -86,6 +89,15 @@ def _run(
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return None
+
+
+def _bounded(argv: Sequence[str], timeout_s: float, variables: Variables) -> Sequence[str]:
+    """The program under timeout(1), where there is one, and the program."""
+    path = variables.get("PATH", os.defpath)
+    limiter = shutil.which("timeout", path=path)
+    if limiter is None or shutil.which(argv[0], path=path) is None:
+        return argv
+    return (limiter, "-s", "KILL", f"{timeout_s + _LIMIT_ROOM_S:g}", *argv)
 
 
 def _read(file: IO[bytes], most: int) -> str:

@@ -35,6 +35,8 @@ SHORTEST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 LONGEST_WAIT_S = 300.0
 """Of a step that fails each time: a job that cannot be requeued, a node that stays down."""
+LIMIT_ROOM_S = 1.0
+"""A call is ended that long after its time limit at the latest, also where its server is gone."""
 _RECENT = 20
 _log = structlog.get_logger(__name__)
 
@@ -97,6 +99,7 @@ class ActuatorWorker:
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._pause_s = SHORTEST_PAUSE_S
         self._waiting: dict[tuple[str, Act], _Failed] = {}
+        self._left: dict[int, float] = {}
         self._began: float | None = None
 
     @property
@@ -143,9 +146,9 @@ class ActuatorWorker:
                 _log.exception("actuator_failed", actuator=common.name)
                 waits_s = self._failed(error)
             self._began = None
-            if self._waiting:
-                soonest = min(step.again_at for step in self._waiting.values())
-                waits_s = min(waits_s, max(0.1, soonest - self._parts.clock.monotonic()))
+            again_at = [*(step.again_at for step in self._waiting.values()), *self._left.values()]
+            if again_at:
+                waits_s = min(waits_s, max(0.1, min(again_at) - self._parts.clock.monotonic()))
             self._wake.wait(waits_s)
 
     def _pass(self) -> None:
@@ -153,8 +156,8 @@ class ActuatorWorker:
         if not self._parts.may_act():
             return
         wanted = self._wanted()
-        self._settle(wanted)
-        steps = self._look_over(wanted)
+        unsettled = self._settle(wanted)
+        steps = [one for one in self._look_over(wanted) if one.node_id not in unsettled]
         due = {(step.node_id, act) for step in steps for act in step.acts}
         self._waiting = {key: one for key, one in self._waiting.items() if key in due}
         for act in (Act.EXCLUDE, Act.RELEASE, Act.MOVE):
@@ -211,24 +214,45 @@ class ActuatorWorker:
     def _is_for(self, node_id: str) -> bool:
         return any(fnmatchcase(node_id, one) for one in self._parts.target.common.nodes)
 
-    def _settle(self, wanted: Mapping[str, Wanted]) -> None:
-        """End steps that a server before this one began: by what the consumer shows now."""
+    def _settle(self, wanted: Mapping[str, Wanted]) -> frozenset[str]:
+        """End steps that a server before this one began; the nodes of those that cannot be yet.
+
+        What it called may outlive it: a step that does not show may still take effect until its
+        time limit, by this server's own measure. Until then nothing else is done to its node.
+        """
         parts, common = self._parts, self._parts.target.common
         with parts.state.read() as connection:
             left = repository.read_open(connection, common.name)
+        over_at = parts.clock.monotonic() + common.timeout_s + LIMIT_ROOM_S
+        self._left = {step.row: self._left.get(step.row, over_at) for step in left}
         if not left:
-            return
-        for step in left:
-            if step.act is Act.MOVE and step.node_id in wanted and not common.dry_run:
-                # It may be half done. Where it cannot be finished the plan asks for it again.
-                with suppress(ActuatorError):
-                    parts.actuator.move(step.node_id, step.jobs)
+            return frozenset()
         found = parts.actuator.read({step.node_id for step in left})
-        for step in left:
-            here = found.get(step.node_id, Found(Hold.ABSENT))
-            phase = Phase.DONE if _shows(step.act, step.jobs, here) else Phase.LOST
-            now = parts.clock.now()
-            self._end(repository.ended(step, phase, here.hold, "found after a restart", now))
+        return frozenset(
+            step.node_id
+            for step in left
+            if not self._settled(step, found.get(step.node_id, Found(Hold.ABSENT)), wanted)
+        )
+
+    def _settled(self, step: Actuation, here: Found, wanted: Mapping[str, Wanted]) -> bool:
+        """Whether a step that was left open could be ended."""
+        shown = _shows(step.act, step.jobs, here)
+        if not shown and self._left[step.row] > self._parts.clock.monotonic():
+            return False
+        if (
+            step.act is Act.MOVE
+            and step.node_id in wanted
+            and not self._parts.target.common.dry_run
+        ):
+            # It may be half done. Where it cannot be finished the plan asks for it again.
+            with suppress(ActuatorError):
+                self._parts.actuator.move(step.node_id, step.jobs)
+                here = self._parts.actuator.read({step.node_id}).get(step.node_id, here)
+        phase = Phase.DONE if _shows(step.act, step.jobs, here) else Phase.LOST
+        now = self._parts.clock.now()
+        self._end(repository.ended(step, phase, here.hold, "found after a restart", now))
+        self._left.pop(step.row, None)
+        return True
 
     def _end(self, over: Actuation) -> None:
         self._parts.state.writer.call(lambda writes: repository.end(writes, over))
@@ -236,8 +260,8 @@ class ActuatorWorker:
     def _carry(self, step: Step, act: Act) -> None:
         parts, common = self._parts, self._parts.target.common
         row = self._begin(step, act)
-        if row is None:
-            return
+        if row is None or not parts.may_act():
+            return  # who stood still while another took the lead leaves the step to that one
         try:
             self._do(step, act)
             after = parts.actuator.read({step.node_id}).get(step.node_id, Found(Hold.ABSENT))
