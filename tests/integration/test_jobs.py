@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from gpuwarden_cli.app import run as run_command
+from gpuwarden_server.incidents.repository import write_incidents
+from gpuwarden_verdict.entities import EntityRef, Severity
 from gpuwarden_wire.events import EventKind, GpuJob, JobKind
+from gpuwarden_wire.metrics import EntityKind
+from tests.builders.cases import incident, item
 from tests.builders.feed import get, quick_settings, xid_event
 from tests.builders.server import (
     Feeder,
@@ -245,3 +249,28 @@ def test_an_unknown_job_is_said_to_be(server: Running, cli: Cli) -> None:
     assert code == 4
     assert "no node and no job '7777' is known" in out
     assert cli("job", "end", "7777", "--state", "FAILED")[0] == 4
+
+
+def test_a_score_whose_gate_is_closed_blames_no_hardware_for_a_job(
+    server: Running, feeders: dict[str, Feeder]
+) -> None:
+    run(feeders["n1"], "4800")
+    wait_until(lambda: get(server, "/v1/jobs/4800/why")["runs"], "its run", 30.0)
+    gpu = EntityRef(EntityKind.GPU, GPUS["n1"][0].gpu_uuid, "n1")
+    now = time.time()
+    said = item(
+        detector="learned_score",
+        sentence="learnt risk 95%",
+        severity=Severity.ERROR,
+        acts_alone=False,
+        model="a former one",
+        first_at=now,
+        last_at=now,
+    )
+    told = incident(gpu, said, id="inc-former-score", opened_at=now)
+    assert server.app is not None
+    state = server.app.state.base.store.state
+    state.writer.call(lambda connection: write_incidents(connection, [told]))
+    found = get(server, "/v1/jobs/4800/why")
+    assert (found["cause"], found["incident_id"]) != ("hardware", told.id)
+    run(feeders["n1"])

@@ -157,9 +157,7 @@ def test_would_be_exclusions_are_stored_tallied_and_outlive_a_restart(tmp_path: 
         right, wrong, waits = (gpu_ref(0, number) for number in range(3))
         book = ShadowBook(store.state, clock)
         for _ in range(2):
-            says = [
-                Opinion(ref, 0.9, "memory", ("counters", "peers"), 0.0) for ref in (right, wrong)
-            ]
+            says = [Opinion(ref, 0.9, "memory", ("counters", "peers")) for ref in (right, wrong)]
             book.look(EntityKind.GPU, "v1", Role.PROMOTED, says, 100, clock.now())
             clock.ahead += 60.0
         book.save()
@@ -174,7 +172,7 @@ def test_would_be_exclusions_are_stored_tallied_and_outlive_a_restart(tmp_path: 
         clock.ahead += 2 * DAY_S
         again = ShadowBook(store.state, clock)
         again.load()
-        says = [Opinion(waits, 0.8, "bus", ("counters", "events"), 0.0)]
+        says = [Opinion(waits, 0.8, "bus", ("counters", "events"))]
         again.look(EntityKind.GPU, "v1", Role.CHALLENGER, says, 100, clock.now())
         again.save()
         told = again.told((EntityKind.GPU, "v1"), DAY_S, 10)
@@ -186,7 +184,7 @@ def test_would_be_exclusions_are_stored_tallied_and_outlive_a_restart(tmp_path: 
             waits: Outcome.PENDING,
         }
         assert (told.tally.needed, told.tally.false, told.tally.unsettled) == (1, 1, 1)
-        assert told.run.healthy_days == pytest.approx(100 * 660.0 / DAY_S, rel=0.01)
+        assert told.run.healthy_days == pytest.approx(100 * 60.0 / DAY_S, rel=0.01)
         ended = {one.entity: one.until for one, _ in told.newest}
         assert ended[waits] is None and ended[right] is not None
         again.keep_trial(EntityKind.GPU, told)

@@ -25,6 +25,7 @@ from gpuwarden_verdict.job_story import (
     explain_job,
 )
 from gpuwarden_verdict.places import PlaceKind, place_ref
+from gpuwarden_verdict.policy.judgement import gated
 from gpuwarden_wire.metrics import EntityKind
 
 SAME_RUN_S = 3600.0
@@ -170,8 +171,16 @@ def _incidents(
     with sources.state.read() as connection:
         found = incident_rows.read_between(connection, nodes, begin, end)
     return [
-        one for one in found if one.entity.kind is not EntityKind.PLACE or one.entity.key in places
+        _as_judged(sources, one)
+        for one in found
+        if one.entity.kind is not EntityKind.PLACE or one.entity.key in places
     ]
+
+
+def _as_judged(sources: ReadSources, incident: Incident) -> Incident:
+    """A score weighs what its gate allows now, as for the judge."""
+    kind, pool = incident.entity.kind, sources.placements.pool(incident.entity.node_id)
+    return gated(incident, lambda version: sources.scorer.may_exclude(kind, version, pool))
 
 
 def _places(sources: ReadSources, nodes: Iterable[str]) -> Iterable[str]:

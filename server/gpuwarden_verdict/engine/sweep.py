@@ -31,7 +31,7 @@ from gpuwarden_verdict.incidents.kin import Kin, KinFinder
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.policy.evaluate import decision_target
-from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
+from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR, gated
 from gpuwarden_verdict.signals import Recovery, Risk, Signal
 from gpuwarden_verdict.tuning.limits import ScopedRule, Threshold, thresholds
 from gpuwarden_verdict.windows import Columns, FleetSnapshot
@@ -182,12 +182,17 @@ class Sweeper:
     ) -> Kin:
         """Common causes; where they cannot be looked for, the former ones stay."""
         try:
-            kin = self._kin.find(opened, fleet, now)
+            kin = self._kin.find([self._as_judged(one) for one in opened], fleet, now)
         except Exception as error:
             trouble.tell(KIN_FINDER, error)
             return Kin()
         self._book.kin = kin
         return kin
+
+    def _as_judged(self, incident: Incident) -> Incident:
+        """A score counts for as much as its gate allows now, whatever it said before."""
+        kind, pool = incident.entity.kind, self._pools.pool(incident.entity.node_id)
+        return gated(incident, lambda version: self._risks.may_exclude(kind, version, pool))
 
     def _in_job(self, signal: Signal) -> Signal:
         job = self._facts.job_of(signal.entity, signal.observed_at)

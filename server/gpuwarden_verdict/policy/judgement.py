@@ -132,7 +132,8 @@ def _judge_incident(
     if rung is Rung.OBSERVE:
         return None
     decisive = max(settled, key=lambda item: (item.max_rung >= rung, *weight_of(item)))
-    return Judgement(incident, rung, confidence, _decided_by(settled), decisive)
+    decided_by = _decided_by(incident, settled, rung, case, pool)
+    return Judgement(incident, rung, confidence, decided_by, decisive)
 
 
 def _may_speak(item: EvidenceItem, case: EntityCase, pool: PoolPolicy, now: float) -> bool:
@@ -199,9 +200,19 @@ def _names_a_part(incident: Incident, items: Sequence[EvidenceItem]) -> bool:
     return is_cause(incident.fault_class) or checked
 
 
-def _decided_by(items: Sequence[EvidenceItem]) -> str:
-    learned = all(item.detector == LEARNED_DETECTOR for item in items)
-    return BY_SCORE if learned else BY_RULE
+def _decided_by(
+    incident: Incident,
+    items: Sequence[EvidenceItem],
+    rung: Rung,
+    case: EntityCase,
+    pool: PoolPolicy,
+) -> str:
+    """The rules where they ask for so much without the score, else the score."""
+    rules = [item for item in items if item.detector != LEARNED_DETECTOR]
+    if len(rules) == len(items):
+        return BY_RULE
+    alone = _rung(incident, rules, case, pool) if rules else Rung.OBSERVE
+    return BY_RULE if alone >= rung else BY_SCORE
 
 
 def _weight(judgement: Judgement) -> tuple[int, float, int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from gpuwarden_verdict.engine.risks import ModelRisks
 from gpuwarden_verdict.engine.sweep import Sweeper
 from gpuwarden_verdict.entities import Contact, FaultClass, Rung, Severity
 from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun
-from gpuwarden_verdict.incidents.domain import EvidenceItem
+from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.policy.case import EntityCase, Hold
 from gpuwarden_verdict.policy.document import Decision, DecisionPhase
@@ -31,6 +32,7 @@ from gpuwarden_verdict.windows import Columns, FleetSnapshot, FleetState
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.cases import GPU, NOW, incident, item, made
 from tests.builders.simulated import shipped_model
+from tests.builders.verdict import gpu_ref
 
 ALLOWS = '[defaults]\nmode = "act"\nscore_may_exclude = true\ncap = { max_percent = 100 }'
 FORBIDS = ALLOWS.replace("true", "false")
@@ -71,11 +73,17 @@ class Bench:
     """A judge of one GPU that was told this evidence 100 s ago, and its sweep."""
 
     def __init__(
-        self, policy: str, risks: ModelRisks, *evidence: EvidenceItem, excluded: bool = False
+        self,
+        policy: str,
+        risks: ModelRisks,
+        *evidence: EvidenceItem,
+        excluded: bool = False,
+        others: Sequence[Incident] = (),
     ) -> None:
         held = incident(GPU, *evidence)
         decision = made(EntityCase(GPU, (held,))) if excluded else None
-        self.book = Book(Kept(incidents=[held], decisions=[] if decision is None else [decision]))
+        decisions = [] if decision is None else [decision]
+        self.book = Book(Kept(incidents=[held, *others], decisions=decisions))
         directory = Directory(lambda node: True)
         placing = FleetPlacing(parse_policy(policy), directory)
         facts = FleetFacts(directory, self, self, Patience(60.0, 3600.0))
@@ -145,3 +153,20 @@ def test_what_a_model_said_that_judges_no_more_is_taken_back() -> None:
             "the model that said so judges no more"
         ]
     assert Bench(*CLOSED["no model"], WEAK_RULE).taken_back() == []
+
+
+@pytest.mark.parametrize("why", [None, *CLOSED])
+def test_a_score_excuses_the_rest_of_its_job_only_while_its_gate_is_open(why: str | None) -> None:
+    """What it said as a fault of hardware would else make every program's error its echo."""
+    case = (ALLOWS, OPEN) if why is None else CLOSED[why]
+    code = item(
+        detector="xid:31",
+        fault_class=FaultClass.APPLICATION,
+        application_possible=True,
+        acts_alone=False,
+        job="slurm:7",
+    )
+    rank = incident(gpu_ref(1, 0), code)
+    bench = Bench(*case, replace(SCORE, job="slurm:7", fault_class=FaultClass.BUS), others=[rank])
+    bench.sweeper.look(NOW)
+    assert set(bench.book.kin.echoes) == ({rank.id} if why is None else set())

@@ -22,10 +22,11 @@ from gpuwarden_server.learning.shadow.domain import (
     tally_of,
     trial_of,
 )
-from gpuwarden_server.learning.shadow.speaking import ScoreVoices, Surroundings, would_exclude
+from gpuwarden_server.learning.shadow.speaking import ScoreVoices, Surroundings
 from gpuwarden_server.learning.watching import ChallengerTurns
-from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
+from gpuwarden_verdict.entities import EntityState, FaultClass, Rung, Severity
 from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun
+from gpuwarden_verdict.incidents.domain import EvidenceItem
 from gpuwarden_verdict.policy.parse import BUILT_IN
 from gpuwarden_verdict.signals import Contribution, Plane, Risk
 from gpuwarden_wire.metrics import EntityKind
@@ -36,7 +37,7 @@ CALM = Surroundings()
 DAY_S = 86_400.0
 HORIZON_S = DAY_S
 GPU = gpu_ref(0, 0)
-SAYS = Opinion(GPU, 0.9, "memory", ("counters", "peers"), settle_s=30.0)
+SAYS = Opinion(GPU, 0.9, "memory", ("counters", "peers"))
 EXCLUSION = WouldExclude("shadow-1", "v1", GPU, START, None, 0.9, "memory", ())
 
 
@@ -54,26 +55,11 @@ class Watched:
         return self.watch.look(opinions, healthy, Role.PROMOTED, self.new_id, self.now)
 
 
-def test_what_holds_for_the_settle_time_counts_once_from_its_first_sight() -> None:
+def test_it_counts_once_grows_with_the_probability_and_ends_when_it_was_quiet_for_long() -> None:
     fleet = Watched()
-    assert fleet.look(0.0, SAYS) == []
-    assert fleet.look(20.0, SAYS) == []
-    (begun,) = fleet.look(20.0, SAYS)
+    (begun,) = fleet.look(0.0, SAYS)
     assert (begun.since, begun.until, begun.planes) == (START, None, ("counters", "peers"))
     assert fleet.look(20.0, SAYS) == []
-
-
-def test_a_flicker_never_counts() -> None:
-    fleet = Watched()
-    for _ in range(20):
-        assert fleet.look(20.0, SAYS) == []
-        assert fleet.look(20.0) == []
-
-
-def test_it_grows_with_the_probability_and_ends_when_it_was_quiet_for_long() -> None:
-    fleet = Watched()
-    fleet.look(0.0, SAYS)
-    (begun,) = fleet.look(40.0, SAYS)
     (grown,) = fleet.look(5.0, replace(SAYS, probability=0.97, fault_class="bus"))
     assert (grown.id, grown.since) == (begun.id, begun.since)
     assert (grown.probability, grown.fault_class) == (0.97, "bus")
@@ -89,9 +75,23 @@ def test_it_grows_with_the_probability_and_ends_when_it_was_quiet_for_long() -> 
 def test_healthy_time_counts_only_while_somebody_looks() -> None:
     fleet = Watched()
     fleet.look(60.0, healthy=1000)
+    assert fleet.watch.run.healthy_days == 0.0, "before the start nobody looked"
+    fleet.look(60.0, healthy=1000)
     assert fleet.watch.run.healthy_days == pytest.approx(1000 * 60 / DAY_S)
     fleet.look(30 * DAY_S, healthy=1000)
     assert fleet.watch.run.healthy_days == pytest.approx(1000 * 660 / DAY_S)
+
+
+def test_who_was_a_challenger_a_moment_ago_is_not_credited_with_the_time_it_rested() -> None:
+    fleet = Watched()
+    for role, credited_s in (
+        (Role.CHALLENGER, 0.0),
+        (Role.PROMOTED, 0.0),
+        (Role.PROMOTED, 300.0),
+    ):
+        fleet.now += 300.0
+        fleet.watch.look((), 1000, role, fleet.new_id, fleet.now)
+        assert fleet.watch.run.healthy_days == pytest.approx(1000 * credited_s / DAY_S)
 
 
 def test_what_went_on_before_a_restart_goes_on() -> None:
@@ -161,12 +161,16 @@ class Spoken:
     def __init__(self, around: Surroundings = CALM) -> None:
         self.voices, self.fleet, self.around = ScoreVoices(), Watched(), around
 
-    def look(self, probability: float, after_s: float = 10.0, planes: int = 2) -> bool:
+    def look(self, probability: float, planes: int = 2, **changes: Any) -> bool:
         """Whether a would-be exclusion begins."""
-        now = self.fleet.now + after_s
-        says = [risk_of(probability, planes)]
+        now = self.fleet.now + 10.0
+        says = [risk_of(probability, planes, **changes)]
         opinions = self.voices.hear(says, lambda _: self.around, lambda _: BUILT_IN, now)
-        return any(one.until is None for one in self.fleet.look(after_s, *opinions))
+        return any(one.until is None for one in self.fleet.look(10.0, *opinions))
+
+    def excludes(self, probability: float, planes: int = 2, **changes: Any) -> bool:
+        """Whether one begins while it says the same for longer than it takes to settle."""
+        return any(self.look(probability, planes, **changes) for _ in range(8))
 
 
 @pytest.mark.parametrize(
@@ -176,47 +180,73 @@ class Spoken:
 def test_it_would_exclude_by_the_policys_confidence_and_two_planes(
     probability: float, planes: int, would: bool
 ) -> None:
-    risk = risk_of(probability, planes)
-    assert would_exclude(risk, CALM, BUILT_IN, START) is would
-    assert not would_exclude(replace(risk, operating_point=0.95), CALM, BUILT_IN, START)
+    assert Spoken().excludes(probability, planes) is would
+    assert not Spoken().excludes(probability, planes, operating_point=0.95)
+
+
+def test_it_waits_for_the_settle_time_and_a_flicker_never_counts() -> None:
+    begun = [(score := Spoken()).look(0.9)] + [score.look(0.9) for _ in range(8)]
+    assert begun == [False, False, False, True, *[False] * 5], "30 s"
+    flickers = Spoken()
+    assert not any(flickers.look(0.9) or flickers.look(0.2) for _ in range(8))
 
 
 def test_a_score_stands_until_it_clears_as_the_judges_evidence_does() -> None:
     score = Spoken()
     assert not score.look(0.85)
-    begun = [score.look(0.45) for _ in range(8)]
-    assert begun.count(True) == 1
+    assert [score.look(0.45) for _ in range(8)].count(True) == 1
     assert score.voices.entities() == [GPU], "it is scored on"
     score.look(0.2)
     assert score.voices.entities() == []
-    calm = Spoken()
-    calm.look(0.85)
-    assert not any(calm.look(0.2) for _ in range(8)), "it cleared before it would have settled"
     falls = Spoken()
     falls.look(0.85)
-    assert not any(falls.look(0.6) for _ in range(8)), "it says less before it would have settled"
+    assert not falls.excludes(0.6), "it says less before it would have settled"
     waits = Spoken()
-    assert not any(waits.look(0.6) for _ in range(8))
+    assert not waits.excludes(0.6)
     assert waits.look(0.85), "its evidence had settled long ago"
 
 
+ADVICE = item(
+    detector="peers",
+    score=0.6,
+    acts_alone=False,
+    plane=Plane.EVENTS,
+    max_rung=Rung.SUSPECT,
+    fault_class=FaultClass.MEMORY,
+)
+
+
+def beside(*evidence: EvidenceItem, **changes: Any) -> Spoken:
+    """A score beside an incident of the class that it suspects."""
+    held = incident(GPU, *evidence, fault_class=FaultClass.MEMORY, **changes)
+    return Spoken(Surroundings(incidents=(held,)))
+
+
 def test_a_score_adds_up_with_what_else_stands() -> None:
-    advice = item(
-        detector="peers", score=0.6, acts_alone=False, plane=Plane.EVENTS, max_rung=Rung.SUSPECT
+    assert beside(ADVICE).excludes(0.55)
+    assert not Spoken().excludes(0.55)
+    own = replace(ADVICE, detector="learned_score")
+    assert not beside(own).excludes(0.55), "it never adds to itself"
+    assert beside(replace(own, score=0.2)).excludes(0.9), "nor does what another model said count"
+    elsewhere = incident(GPU, replace(ADVICE, fault_class=FaultClass.NVLINK))
+    other = Spoken(Surroundings(incidents=(replace(elsewhere, fault_class=FaultClass.NVLINK),)))
+    assert not other.excludes(0.55), "of another incident, as for the judge"
+
+
+def test_what_the_judge_would_not_act_on_is_no_would_be_exclusion() -> None:
+    """What a rule decides is the rule's; a place, and a person's word, acquit."""
+    assert not beside(replace(ADVICE, score=0.9, max_rung=Rung.EXCLUDE, acts_alone=True)).excludes(
+        0.9
     )
-    beside = Surroundings(incidents=(incident(GPU, advice),))
-    score, alone = Spoken(beside), Spoken()
-    assert [score.look(0.55) for _ in range(8)].count(True) == 1
-    assert [alone.look(0.55) for _ in range(8)].count(True) == 0
-    own = replace(advice, detector="learned_score")
-    echo = Surroundings(incidents=(incident(GPU, own),))
-    assert not would_exclude(risk_of(0.55), echo, BUILT_IN, START), "it never adds to itself"
+    assert not beside(ADVICE, parent_id="inc-place").excludes(0.9)
+    acquitted = {"acquitted_until": START + DAY_S, "acquitted_severity": Severity.CRITICAL}
+    assert not beside(ADVICE, **acquitted).excludes(0.9)
 
 
 def test_on_probation_the_first_new_symptom_suffices() -> None:
     tried = Surroundings(EntityState.PROBATION)
-    assert would_exclude(risk_of(0.55), tried, BUILT_IN, START)
-    assert not would_exclude(risk_of(0.45), tried, BUILT_IN, START)
+    assert Spoken(tried).excludes(0.55)
+    assert not Spoken(tried).excludes(0.45)
 
 
 def test_a_challenger_is_credited_with_the_time_between_two_sweeps_that_looked() -> None:

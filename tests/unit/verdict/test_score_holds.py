@@ -58,3 +58,19 @@ def test_other_evidence_holds_it_and_so_does_a_score_that_may_exclude() -> None:
     other = replace(SCORE, detector="temperature_peers")
     assert one(later(case, cleared, SCORE, other)) is None
     assert one(later(case, cleared, replace(SCORE, max_rung=Rung.EXCLUDE))) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "by"),
+    [
+        (replace(SCORE, detector="slow_peers", score=0.6, plane=Plane.PEERS), "score"),
+        (FAULT, "rule"),
+    ],
+)
+def test_it_is_the_scores_decision_where_no_rule_asks_for_so_much(
+    rule: EvidenceItem, by: str
+) -> None:
+    """Advice of a rule may add to the score; what neither would do alone, the score did."""
+    score = replace(SCORE, score=0.55, max_rung=Rung.EXCLUDE, severity=Severity.ERROR)
+    decision = made(EntityCase(GPU, (incident(GPU, score, rule),)))
+    assert (decision.rung, decision.decided_by) == (Rung.EXCLUDE, by)

@@ -45,14 +45,12 @@ class Opinion:
         probability: Of needing action within the horizon.
         fault_class: What it suspects.
         planes: Kinds of evidence that support it.
-        settle_s: How long it must hold in the entity's pool before it would decide.
     """
 
     entity: EntityRef
     probability: float
     fault_class: str
     planes: tuple[str, ...]
-    settle_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +103,8 @@ class ShadowRun:
 class _Held:
     """What a score says of an entity at present."""
 
-    first: float
     last: float
-    opinion: Opinion
-    told: WouldExclude | None = None
+    told: WouldExclude
 
 
 @dataclass(slots=True)
@@ -121,12 +117,12 @@ class ShadowWatch:
 
     run: ShadowRun
     _held: dict[str, _Held] = field(default_factory=dict)
+    _looked_as: Role | None = None
 
     def resume(self, going_on: Iterable[WouldExclude]) -> None:
         """Go on with would-be exclusions of before a restart."""
         for one in going_on:
-            opinion = Opinion(one.entity, one.probability, one.fault_class, one.planes, 0.0)
-            self._held[one.entity.key] = _Held(one.since, self.run.seen_at, opinion, one)
+            self._held[one.entity.key] = _Held(self.run.seen_at, one)
 
     def look(
         self,
@@ -137,6 +133,9 @@ class ShadowWatch:
         now: float,
     ) -> list[WouldExclude]:
         """Take what the model says now.
+
+        Healthy time is that between two looks of this process at the model in one role: before a
+        start, and where it was a challenger a moment ago, nobody knows what it would have said.
 
         Args:
             opinions: Of whom it would exclude.
@@ -149,55 +148,44 @@ class ShadowWatch:
             Would-be exclusions that began, grew or ended.
         """
         gap = min(max(now - self.run.seen_at, 0.0), LONGEST_GAP_S)
-        days = self.run.healthy_days + healthy * gap / _DAY_S
+        seen = gap if self._looked_as is role else 0.0
+        self._looked_as = role
+        days = self.run.healthy_days + healthy * seen / _DAY_S
         self.run = replace(self.run, role=role, seen_at=now, healthy_days=days)
-        changed = []
-        for opinion in opinions:
-            held = self._held.setdefault(opinion.entity.key, _Held(now, now, opinion))
-            held.last = now
-            begun = self._grown(held, opinion, new_id, now)
-            if begun is not None:
-                changed.append(begun)
+        changed = [one for said in opinions if (one := self._take(said, new_id, now)) is not None]
         return changed + self._ended(now)
 
     def close(self) -> list[WouldExclude]:
         """The model is scored no more: what it says ends with its latest look."""
-        told = [replace(h.told, until=h.last) for h in self._held.values() if h.told is not None]
+        told = [replace(held.told, until=held.last) for held in self._held.values()]
         self._held.clear()
         return told
 
-    def _grown(
-        self, held: _Held, opinion: Opinion, new_id: Callable[[], str], now: float
-    ) -> WouldExclude | None:
-        higher = opinion.probability > held.opinion.probability
-        if higher:
-            held.opinion = opinion
-        if held.told is None:
-            if now - held.first < opinion.settle_s:
+    def _take(self, opinion: Opinion, new_id: Callable[[], str], now: float) -> WouldExclude | None:
+        """The would-be exclusion that began or grew, None where all is as before."""
+        key, held = opinion.entity.key, self._held.get(opinion.entity.key)
+        if held is not None:
+            held.last = now
+            if opinion.probability <= held.told.probability:
                 return None
-        elif not higher:
-            return None
-        best = held.opinion
-        begun = (new_id(), held.first) if held.told is None else (held.told.id, held.told.since)
-        held.told = WouldExclude(
-            begun[0],
+        id_, since = (new_id(), now) if held is None else (held.told.id, held.told.since)
+        told = WouldExclude(
+            id_,
             self.run.version,
-            best.entity,
-            begun[1],
+            opinion.entity,
+            since,
             None,
-            best.probability,
-            best.fault_class,
-            best.planes,
+            opinion.probability,
+            opinion.fault_class,
+            opinion.planes,
         )
-        return held.told
+        self._held[key] = _Held(now, told)
+        return told
 
     def _ended(self, now: float) -> list[WouldExclude]:
         quiet = [key for key, held in self._held.items() if now - held.last >= QUIET_S]
         gone = [self._held.pop(key) for key in quiet]
-        unsettled = [k for k, h in self._held.items() if h.told is None and h.last < now]
-        for key in unsettled:
-            del self._held[key]  # it must hold without a break before it counts
-        return [replace(held.told, until=held.last) for held in gone if held.told is not None]
+        return [replace(held.told, until=held.last) for held in gone]
 
 
 def outcome_of(

@@ -1,25 +1,30 @@
-"""Whom a score would exclude: as the judge would find it if the score were let. Pure.
+"""Whom a score would exclude: by the judge's own arithmetic, as if the score were let. Pure.
 
-Like the judge's, the score's evidence is a level: it keeps its strength until the score says
-something else or clears, adds up with whatever else stands, and meets the limit of the entity's
-state. Where the two could differ, this one says more: a trial must not miss what would be done.
+The score's evidence joins what else is open of the entity as the judge's would, and the very same
+judgement is asked. Where the two could differ, this one says more: a trial must not miss what would
+be done.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from gpuwarden_server.learning.shadow.domain import Opinion
-from gpuwarden_verdict.detectors.learned import detect_risk_clear, learned_probability
+from gpuwarden_verdict.detectors.learned import (
+    detect_risk,
+    detect_risk_clear,
+    learned_probability,
+)
 from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
 from gpuwarden_verdict.fusion.gate import WANTED_PLANES, supporting_planes
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident
-from gpuwarden_verdict.incidents.evidence import confidence_of, live_items
+from gpuwarden_verdict.incidents.evidence import join_signal, new_item
+from gpuwarden_verdict.incidents.lifecycle import advance
+from gpuwarden_verdict.policy.case import BY_SCORE, EntityCase, decision_target
 from gpuwarden_verdict.policy.document import PoolPolicy
-from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR, PROBATION_CONFIDENCE
-from gpuwarden_verdict.signals import Risk
+from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR, judge_case
+from gpuwarden_verdict.signals import Risk, Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Surroundings:
 
     Attributes:
         state: Of what a decision about it acts on.
-        incidents: Open ones.
+        incidents: Open ones of the same.
     """
 
     state: EntityState | None = EntityState.HEALTHY
@@ -37,11 +42,12 @@ class Surroundings:
 
 @dataclass(slots=True)
 class _Voice:
-    """What the score says of one entity, as the evidence of an incident would keep it."""
+    """What the score says of one entity: its latest signal, and the evidence that it amounts to."""
 
-    since: float
     risk: Risk
-    asked_at: float | None = None
+    signal: Signal
+    item: EvidenceItem
+    decided: bool = False
 
 
 @dataclass(slots=True)
@@ -63,6 +69,8 @@ class ScoreVoices:
     ) -> list[Opinion]:
         """Take what the model says now; whom it would exclude.
 
+        Once it would have excluded somebody, it does so until the score clears.
+
         Args:
             risks: Of the model's kind.
             around: What else is known of an entity.
@@ -72,67 +80,64 @@ class ScoreVoices:
         for risk in risks:
             self._take(risk, now)
         asking = []
-        for key in list(self._voices):
-            voice = self._voices[key]
-            pool = pool_of(voice.risk.entity.node_id)
-            opinion = _opinion(voice, around(voice.risk.entity), pool, now)
-            if opinion is not None:
-                asking.append(opinion)
+        for voice in self._voices.values():
+            ref = voice.risk.entity
+            if not voice.decided:
+                voice.decided = _would_exclude(voice, around(ref), pool_of(ref.node_id), now)
+            if voice.decided:
+                asking.append(_opinion(voice.risk))
         return asking
 
     def _take(self, risk: Risk, now: float) -> None:
         key = risk.entity.key
-        if learned_probability(risk) >= risk.operating_point:
-            voice = self._voices.setdefault(key, _Voice(now, risk))
-            voice.risk = risk
-        elif detect_risk_clear(risk, now) is not None:
-            self._voices.pop(key, None)
+        allowed = len(supporting_planes(risk)) >= WANTED_PLANES
+        signal = detect_risk(risk, now, may_exclude=allowed)
+        if signal is None:
+            if detect_risk_clear(risk, now) is not None:
+                self._voices.pop(key, None)
+            return
+        voice = self._voices.get(key)
+        if voice is None:
+            self._voices[key] = _Voice(risk, signal, new_item(signal, now))
+            return
+        voice.risk, voice.signal = risk, signal
+        voice.item = join_signal(voice.item, signal, now).item
 
 
-def _opinion(voice: _Voice, around: Surroundings, pool: PoolPolicy, now: float) -> Opinion | None:
-    """What it asks for; once it would have decided, it does so until the score clears."""
-    decided = voice.asked_at is not None and now - voice.since >= pool.settle_s
-    if not decided:
-        if not would_exclude(voice.risk, around, pool, now):
-            voice.asked_at = None
-            return None
-        voice.asked_at = now if voice.asked_at is None else voice.asked_at
-    asked_at = now if voice.asked_at is None else voice.asked_at
-    risk = voice.risk
-    return Opinion(
-        risk.entity,
-        learned_probability(risk),
-        risk.fault_class.value,
-        tuple(sorted(plane.value for plane in supporting_planes(risk))),
-        max(0.0, voice.since + pool.settle_s - asked_at),
-    )
+def _opinion(risk: Risk) -> Opinion:
+    planes = tuple(sorted(plane.value for plane in supporting_planes(risk)))
+    return Opinion(risk.entity, learned_probability(risk), risk.fault_class.value, planes)
 
 
-def would_exclude(risk: Risk, around: Surroundings, pool: PoolPolicy, now: float) -> bool:
-    """Whether the score, with whatever else stands, would exclude, were its gate open.
+def _would_exclude(voice: _Voice, around: Surroundings, pool: PoolPolicy, now: float) -> bool:
+    """Whether the judge would, on the incident that the score's evidence is part of.
 
-    Args:
-        risk: At or above the operating point when it was said.
-        around: What else is known of the entity.
-        pool: Its rules.
-        now: Epoch seconds.
+    What rules would exclude without it is no doing of the score's.
     """
-    limit = pool.exclude_confidence
-    if around.state is EntityState.PROBATION:
-        limit = min(limit, PROBATION_CONFIDENCE)
-    probability = learned_probability(risk)
-    speaks = probability >= risk.operating_point
-    together = 1.0 - (1.0 - probability) * (1.0 - _beside(around.incidents, now))
-    return speaks and together >= limit and len(supporting_planes(risk)) >= WANTED_PLANES
+    if voice.item.max_rung < Rung.EXCLUDE:
+        return False
+    entity = voice.risk.entity
+    moves = advance(around.incidents, [voice.signal], (), now, lambda: "inc-shadow")
+    opened = {one.id: one for one in around.incidents}
+    opened |= {move.incident.id: move.incident for move in moves}
+    case = EntityCase(
+        decision_target(entity),
+        tuple(_with_item(one, voice.item) for one in opened.values() if _holds_score(one, entity)),
+        state=around.state or EntityState.HEALTHY,
+    )
+    judged = judge_case(case, pool, now)
+    return judged is not None and judged.rung >= Rung.EXCLUDE and judged.decided_by == BY_SCORE
 
 
-def _beside(incidents: Collection[Incident], now: float) -> float:
-    """How sure all other live evidence makes us, whatever it alone might ask for."""
-    sure = [
-        confidence_of(_others(live_items(one.evidence, now)), Rung.OBSERVE) for one in incidents
-    ]
-    return 1.0 - math.prod(1.0 - one for one in sure)
+def _holds_score(incident: Incident, entity: EntityRef) -> bool:
+    spoken = any(item.detector == LEARNED_DETECTOR for item in incident.evidence)
+    return spoken and incident.entity == entity
 
 
-def _others(items: Iterable[EvidenceItem]) -> list[EvidenceItem]:
-    return [item for item in items if item.detector != LEARNED_DETECTOR]
+def _with_item(incident: Incident, own: EvidenceItem) -> Incident:
+    """The incident with the score's evidence as this model has said it.
+
+    It may hold that of the model in use, which spoke at other times.
+    """
+    evidence = (own if item.detector == own.detector else item for item in incident.evidence)
+    return replace(incident, evidence=tuple(evidence))
