@@ -83,7 +83,7 @@ def _print_decisions(decisions: Sequence[DecisionRecord]) -> None:
             decision.decided_by,
             decision.mode,
             moment(decision.decided_at),
-            Text("; ".join((*decision.reasons, decision.guard)).strip("; ")),
+            Text("; ".join((*decision.reasons, decision.held_back_by)).strip("; ")),
         )
     if table.row_count:
         console().print(Text("\nDecisions"), table)

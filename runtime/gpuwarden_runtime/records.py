@@ -173,6 +173,14 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     decided_at: float | None = None
     expires_at: float | None = None
     guard: str = ""
+    guard_says: str = ""
+    advised: str = ""
+    jobs: tuple[str, ...] = ()
+
+    @property
+    def held_back_by(self) -> str:
+        """What held it back, in words; "" for nothing."""
+        return f"held back: {self.guard_says or self.guard}" if self.guard else ""
 
 
 class ContributionRecord(msgspec.Struct, frozen=True, kw_only=True):

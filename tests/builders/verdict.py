@@ -23,6 +23,7 @@ from gpuwarden_verdict.incidents.lifecycle import acquit_all, acquittals_of, adv
 from gpuwarden_verdict.memory import SweepMemory
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase, PolicyDocument
 from gpuwarden_verdict.policy.evaluate import (
+    Counted,
     EntityCase,
     decide,
     decision_target,
@@ -305,8 +306,7 @@ class Fleet:
         loads = pool_loads(
             self.policy,
             self.decisions.values(),
-            [f"n{node}" for node in range(self.nodes)],
-            frozenset(self.silent),
+            Counted(frozenset(f"n{node}" for node in range(self.nodes)), frozenset(self.silent)),
         )
         moves = decide(
             self.case(target),

@@ -234,7 +234,7 @@ def test_a_node_is_renamed(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> 
 def test_decisions(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     answer(api, "/v1/decisions", DECISION)
     assert run(["decisions"]) == ExitCode.DONE
-    assert "held back by cap_nodes" in capsys.readouterr().out
+    assert "held back: cap_nodes" in capsys.readouterr().out
     assert run(["decisions", "list", "--json", "--phase", "held_back"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)[0]["id"] == "dec-1"
 

@@ -12,6 +12,7 @@ from gpuwarden_models.backtest.report import Played, Report, count_rungs, word
 from gpuwarden_models.backtest.scores import Rate, Scores
 from gpuwarden_models.backtest.timeline import alarms_chart, timeline_chart
 from gpuwarden_verdict.entities import Rung
+from gpuwarden_verdict.policy.guards import guard_words
 
 MOST_FLAGS = 500
 """Rows of the table; the JSON form has all."""
@@ -215,7 +216,7 @@ def _flag_row(flag: Flag) -> str:
     if gated != rung:
         shown += f"<br>{gated} with the gate closed"
     if flag.held_back:
-        shown += f"<br>held back by {escape(flag.held_back)}"
+        shown += f"<br>held back: {escape(guard_words(flag.held_back))}"
     where = f"<br>{escape(flag.name.node)}" if flag.name.node != flag.name.entity else ""
     why = "<br>".join(escape(reason) for reason in flag.reasons)
     cells = (

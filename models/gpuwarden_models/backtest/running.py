@@ -117,7 +117,12 @@ def backtest(
 def acting(policy: PolicyDocument, *, keep_caps: bool) -> PolicyDocument:
     """The policy with all its pools in act mode, under the version that the user knows it by."""
     pools = tuple(
-        replace(pool, mode=Mode.ACT, cap=pool.cap if keep_caps else _NO_CAP)
+        replace(
+            pool,
+            mode=Mode.ACT,
+            rules=tuple(replace(rule, mode=None) for rule in pool.rules),
+            cap=pool.cap if keep_caps else _NO_CAP,
+        )
         for pool in policy.pools
     )
     return replace(policy, pools=pools)

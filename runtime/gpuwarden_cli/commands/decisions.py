@@ -76,7 +76,8 @@ def approve(context: typer.Context, decision_id: DecisionId, reason: Reason) -> 
 
 def _row(item: DecisionRecord) -> tuple[str, ...]:
     entity = item.entity if item.entity_kind != "gpu" else f"{item.node_id} {item.entity}"
-    held = (f"held back by {item.guard}",) if item.guard else ()
+    held = (item.held_back_by,) if item.guard else ()
+    advised = (f"{item.advised} waits for approval",) if item.advised else ()
     return (
         item.id,
         item.phase,
@@ -86,5 +87,5 @@ def _row(item: DecisionRecord) -> tuple[str, ...]:
         number(item.confidence),
         age(item.decided_at),
         entity,
-        "; ".join((*item.reasons, *held)),
+        "; ".join((*item.reasons, *held, *advised)),
     )

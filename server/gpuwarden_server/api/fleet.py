@@ -16,6 +16,7 @@ from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_verdict.entities import Contact, EntityState
 from gpuwarden_verdict.exclusions import Exclusion
 from gpuwarden_verdict.policy.costs import Costs
+from gpuwarden_verdict.policy.document import PolicyDocument, PoolPolicy
 from gpuwarden_verdict.tuning.parse import tuning_form
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.version import __version__
@@ -91,7 +92,7 @@ def fleet_router(sources: ReadSources) -> APIRouter:
         members = frozenset(node_ids)
         gpus = sum(gpu.present and gpu.node_id in members for gpu in sources.directory.gpus())
         feed = sources.board.published()
-        modes = dict.fromkeys(pool.mode.value for pool in reversed(sources.placements.policy.pools))
+        modes = _modes(sources.placements.policy)
         return FleetView(
             nodes=len(node_ids),
             gpus=gpus,
@@ -117,13 +118,29 @@ def fleet_router(sources: ReadSources) -> APIRouter:
     @router.get("/policy", summary="The rules in force")
     def read_policy() -> PolicyView:
         policy = sources.placements.policy
-        pools = [msgspec.to_builtins(pool) for pool in policy.pools]
+        pools = [_pool(pool) for pool in policy.pools]
         detectors = tuning_form(policy.tuning)
         return PolicyView(
             version=policy.version, pools=pools, detectors=detectors, learning=_costs(policy.costs)
         )
 
     return router
+
+
+def _modes(policy: PolicyDocument) -> list[str]:
+    """Every mode that holds somewhere, the default pool's first."""
+    modes: dict[str, None] = {}
+    for pool in reversed(policy.pools):
+        said = (rule.mode for rule in pool.rules if rule.mode is not None)
+        modes |= dict.fromkeys(mode.value for mode in (pool.mode, *said))
+    return list(modes)
+
+
+def _pool(pool: PoolPolicy) -> dict[str, Any]:
+    form: dict[str, Any] = msgspec.to_builtins(pool)
+    for rule, shown in zip(pool.rules, form["rules"], strict=True):
+        shown["rungs"] = [rung.name.lower() for rung in rule.rungs]
+    return form
 
 
 def _costs(costs: Costs) -> CostsView:

@@ -173,7 +173,7 @@ def repair_router(directory: FleetDirectory, desk: DecisionDesk) -> APIRouter:
 
 
 def _author(caller: Principal, body: ReasonBody) -> Author:
-    return Author(caller.name, caller.key_id, body.reason)
+    return Author(caller.name, caller.key_id, body.reason, caller.role.value)
 
 
 def _plain(text: str, tag: str) -> Response:

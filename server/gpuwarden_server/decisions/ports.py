@@ -28,11 +28,19 @@ class PublishedFeed:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who asks for a write, and why, as it goes into the audit."""
+    """Who asks for a write, and why, as it goes into the audit.
+
+    Attributes:
+        name: Of the key, or of who was sent a link.
+        key_id: The key, None for none.
+        reason: In their words.
+        role: Of the key, "" where it does not matter.
+    """
 
     name: str
     key_id: str | None
     reason: str
+    role: str = ""
 
 
 class FeedSource(Protocol):
@@ -58,7 +66,8 @@ class DecisionDesk(Protocol):
         """Bring waiting advice into force.
 
         Raises:
-            ProblemError: 404; 409 where it does not wait, or its pool only observes.
+            ProblemError: 403 where the policy names others who may; 404; 409 where it does not
+                wait, or is only observed.
         """
         ...
 

@@ -13,6 +13,7 @@ from gpuwarden_server.decisions.repository import StoredDecisionMove
 from gpuwarden_server.incidents.schemas import entity_form
 from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
 from gpuwarden_verdict.policy.document import Decision, DecisionPhase, Mode
+from gpuwarden_verdict.policy.guards import guard_words
 
 _EXCLUSION: JsonDict = {
     "entity_kind": "gpu",
@@ -50,6 +51,11 @@ class DecisionView(BaseModel):
     decided_at: float
     expires_at: float | None
     guard: str = Field(description="which guard held it back, empty for none")
+    guard_says: str = Field(description="the same in words")
+    advised: str = Field(
+        description="higher rung that waits for approval while this one is in force, empty for none"
+    )
+    jobs: list[str] = Field(description="jobs on its node when it was made", examples=["slurm:47"])
 
 
 class DecisionMoveView(BaseModel):
@@ -173,4 +179,7 @@ def _decision_form(decision: Decision) -> dict[str, Any]:
         "decided_at": decision.decided_at,
         "expires_at": decision.expires_at,
         "guard": decision.guard,
+        "guard_says": guard_words(decision.guard),
+        "advised": rung_name(decision.advised) if decision.advised else "",
+        "jobs": list(decision.jobs),
     }

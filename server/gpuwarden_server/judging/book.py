@@ -8,7 +8,12 @@ from gpuwarden_server.decisions import repository as decision_rows
 from gpuwarden_server.decisions.feed import FeedHead
 from gpuwarden_server.decisions.repository import ensure_feed
 from gpuwarden_server.incidents import repository as incident_rows
-from gpuwarden_server.judging.repository import read_position, read_repairs, read_states
+from gpuwarden_server.judging.repository import (
+    read_position,
+    read_repairs,
+    read_returns,
+    read_states,
+)
 from gpuwarden_verdict.engine.book import Book, Kept
 
 
@@ -40,5 +45,6 @@ class StoredBook(Book):
                 acquittals=tuple(incident_rows.read_acquittals(connection, now)),
                 decisions=tuple(decision_rows.read_live(connection)),
                 clearances=tuple(incident_rows.read_clearances(connection, now)),
+                returned_at=read_returns(connection),
             )
         )

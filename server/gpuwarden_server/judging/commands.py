@@ -23,8 +23,15 @@ from gpuwarden_verdict.incidents.moves import (
     LifecycleError,
     acknowledge,
 )
+from gpuwarden_verdict.policy.approval import may_approve
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, Mode
-from gpuwarden_verdict.policy.evaluate import DecisionError, approve, decision_target, revoke
+from gpuwarden_verdict.policy.evaluate import (
+    DecisionError,
+    approvable,
+    approve,
+    decision_target,
+    revoke,
+)
 
 COMMAND_TIMEOUT_S = 10.0
 T = TypeVar("T")
@@ -108,7 +115,7 @@ class JudgeDesk:
         """Bring waiting advice into force; in observe mode nothing ever is."""
 
         def work(now: float) -> Concluded:
-            self._require_acting(decision_id)
+            self._require_approvable(decision_id, author)
             move = self._decision_move(decision_id, author, now, approve)
             self._pools.fold(move.decision.entity.node_id, (move,))
             outcome = decided(self._book, self._pools, move, now)
@@ -170,12 +177,15 @@ class JudgeDesk:
             raise TypeError(f"the command answered {type(result).__name__}")
         return result
 
-    def _require_acting(self, decision_id: str) -> None:
+    def _require_approvable(self, decision_id: str, author: Author) -> None:
+        """What is only observed is never put in force, and the policy may name who approves."""
         decision = self._book.find_decision(decision_id)
-        if decision is None:
+        rung = None if decision is None else approvable(decision)
+        if decision is None or rung is None:
             return  # said by who looks for it
         pool = self._pools.pool(decision.entity.node_id)
-        if pool.mode is Mode.OBSERVE:
+        of_class = decision.fault_class
+        if pool.mode_of(of_class, rung) is Mode.OBSERVE:
             raise ProblemError(
                 409,
                 "observe_mode",
@@ -183,6 +193,15 @@ class JudgeDesk:
                 "what it would do is recorded, and nothing is ever put in force",
                 f'Set mode = "advise" for pool {pool.name!r} in the policy file, start the server '
                 "anew, then approve.",
+            )
+        approvers = pool.approvers_of(of_class, rung)
+        if not may_approve(approvers, author.name, author.role):
+            raise ProblemError(
+                403,
+                "not_approver",
+                f"{author.name} may not approve {of_class.value} at rung {rung.name.lower()} in "
+                f"pool {pool.name!r}: its approvers are {', '.join(approvers)}",
+                "Ask one of them, or name this key under approvers in the policy file.",
             )
 
     def _decision_move(

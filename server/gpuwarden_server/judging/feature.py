@@ -115,6 +115,7 @@ class Judging:
         self.facts = FleetFacts(parts.directory, parts.presences, parts.clock, parts.patience)
         self.facts.follow_declared(parts.placements.expected)
         self.facts.follow_places(NodePlaces(parts.placements).of)
+        self.facts.follow_racks(lambda node_id: parts.placements.placement(node_id).entry.rack)
         self.facts.follow_policy(
             lambda node_id: parts.placements.pool(node_id).name, parts.placements.policy.tuning
         )
@@ -136,7 +137,7 @@ class Judging:
         book = await asyncio.wrap_future(writer.submit(lambda writes: StoredBook(writes, now)))
         self.facts.follow_retired(lambda: book.retired)
         self.facts.follow_repairs(lambda: book.repaired_at)
-        pools = PoolBook(parts.placements, book, self.facts.census)
+        pools = PoolBook(parts.placements, book, self.facts.census, self.facts.seat_of)
         desk = EventDesk(book, self.facts, parts.guarded, self.troubles)
         self._keeper.load()
         self._parts_keeper.load()

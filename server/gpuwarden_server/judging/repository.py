@@ -109,6 +109,19 @@ def read_repairs(connection: Connection) -> dict[str, float]:
     return {row[0]: row[1] for row in connection.execute(statement)}
 
 
+def read_returns(connection: Connection) -> dict[Key, float]:
+    """When the latest exclusion of each target ended, epoch seconds by key."""
+    c = entity_state_moves.c
+    out = (EntityState.EXCLUDED, EntityState.DRAINING, EntityState.IN_REPAIR)
+    back = (EntityState.PROBATION, EntityState.HEALTHY)
+    statement = (
+        select(c.entity_kind, c.entity, func.max(c.at))
+        .where(c.before.in_([s.value for s in out]), c.after.in_([s.value for s in back]))
+        .group_by(c.entity_kind, c.entity)
+    )
+    return {(row[0], row[1]): row[2] for row in connection.execute(statement)}
+
+
 def read_state_moves(
     connection: Connection, key: Key, limit: int
 ) -> Sequence[Mapping[str, object]]:

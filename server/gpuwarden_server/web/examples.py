@@ -45,6 +45,8 @@ WELL_KNOWN: Mapping[str, Any] = MappingProxyType(
         "gpu_index": 1,
         "gpu_uuid": _GPU,
         "guard": "",
+        "guard_says": "",
+        "advised": "",
         "id": "inc-3f9a0c1b2d4e",
         "incident_id": "inc-3f9a0c1b2d4e",
         "index": 1,

@@ -27,6 +27,8 @@ from gpuwarden_wire.metrics import EntityKind
 
 T = TypeVar("T", Incident, Acquittal, Decision, Clearance)
 _REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
+_OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING, EntityState.IN_REPAIR})
+_BACK = frozenset({EntityState.PROBATION, EntityState.HEALTHY})
 _AT_REST = frozenset({EntityState.HEALTHY, EntityState.RETIRED})
 
 
@@ -43,6 +45,7 @@ class Kept:
         acquittals: Those that hold.
         decisions: Live ones.
         clearances: What people cleared.
+        returned_at: When the latest exclusion of each target ended, epoch seconds by key.
     """
 
     refs: Mapping[Key, EntityRef] = field(default_factory=dict)
@@ -53,6 +56,7 @@ class Kept:
     acquittals: Sequence[Acquittal] = ()
     decisions: Sequence[Decision] = ()
     clearances: Sequence[Clearance] = ()
+    returned_at: Mapping[Key, float] = field(default_factory=dict)
 
 
 class Book:
@@ -73,7 +77,7 @@ class Book:
         self._decisions: dict[Key, dict[str, Decision]] = defaultdict(dict)
         self._by_node: dict[str, set[Key]] = defaultdict(set)
         self._refs, self._records = dict(kept.refs), dict(kept.records)
-        self._checks = dict(kept.checks)
+        self._checks, self._returned = dict(kept.checks), dict(kept.returned_at)
         self.risks: dict[Key, Risk] = {}
         self.kin = Kin()
         self.retired: frozenset[str] = frozenset()
@@ -128,6 +132,10 @@ class Book:
     def checked_at(self, key: Key) -> float | None:
         """Newest passed check of a target."""
         return self._checks.get(key)
+
+    def returned_at(self, key: Key) -> float | None:
+        """When the latest exclusion of a target ended, None for never."""
+        return self._returned.get(key)
 
     def targets_on(self, node_id: str) -> frozenset[Key]:
         """Targets on a node that were ever judged."""
@@ -192,6 +200,7 @@ class Book:
             if outcome.state_move is not None:
                 self._records[key] = outcome.state_move.after
                 self._note_repair(outcome.state_move)
+                self._note_return(key, outcome.state_move)
                 self._note_retired_move(key, outcome.state_move)
             if outcome.checked_at is not None:
                 self._checks[key] = outcome.checked_at
@@ -202,6 +211,7 @@ class Book:
             to = self._know(renamed_ref(self._refs.pop(key), old, new))
             move_key(self._records, key, to)
             move_key(self._checks, key, to)
+            move_key(self._returned, key, to)
             move_key(self.risks, key, to)
             incidents = self._incidents.pop(key, {})
             self._incidents[to] = {i: _renamed(one, old, new) for i, one in incidents.items()}
@@ -221,6 +231,10 @@ class Book:
             self.retired |= {key[1]}
         elif move.before.state is EntityState.RETIRED:
             self.retired -= {key[1]}
+
+    def _note_return(self, key: Key, move: StateMove) -> None:
+        if move.before.state in _OUT and move.after.state in _BACK:
+            self._returned[key] = move.after.since
 
     def _note_repair(self, move: StateMove) -> None:
         ended = (move.before.state, move.after.state)

@@ -13,12 +13,12 @@ from gpuwarden_verdict.engine.fleet import (
     expected_of,
     shortfall_of,
 )
-from gpuwarden_verdict.engine.loads import Census
 from gpuwarden_verdict.engine.ports import Presences, Time
 from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.entities import Contact, EntityRef
 from gpuwarden_verdict.exclusions import GpuPlace
 from gpuwarden_verdict.job_ends import EndBook, JobEnd
+from gpuwarden_verdict.policy.guards import Counted, Seat
 from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
 from gpuwarden_wire.events import GpuIdentity
 from gpuwarden_wire.metrics import EntityKind
@@ -60,6 +60,7 @@ class FleetFacts:
         self._repaired_at: Callable[[], Mapping[str, float]] = dict
         self._declared: Callable[[], Mapping[str, int]] = dict
         self._node_places: Callable[[Sequence[NodeRecord]], Mapping[str, NodePlace]] = _nowhere
+        self._rack_of: Callable[[str], str] = lambda _node_id: ""
         self._pool_of: Callable[[str], str] = lambda _node_id: ""
         self._tuning = NO_TUNING
         self._any_maintenance: Callable[[], bool] = lambda: False
@@ -105,6 +106,10 @@ class FleetFacts:
     ) -> None:
         """Ask there from now on where nodes stand."""
         self._node_places = places
+
+    def follow_racks(self, rack_of: Callable[[str], str]) -> None:
+        """Ask there from now on for the rack of a node, "" for none that is known."""
+        self._rack_of = rack_of
 
     def follow_maintenance(self, any_now: Callable[[], bool], of: Callable[[str], str]) -> None:
         """Ask there from now on whether any maintenance holds, and which a node is under."""
@@ -218,12 +223,21 @@ class FleetFacts:
         """All nodes ever seen, by name."""
         return [node.node_id for node in self._directory.nodes()]
 
-    def census(self) -> Census:
-        """Who counts for caps and the breaker: not who is retired, or silent for very long."""
+    def census(self) -> Counted:
+        """Who counts for guards: not who is retired, or silent for very long."""
         with_gpus = frozenset(gpu.node_id for gpu in self._directory.all_gpus())
         silent = self.silent_nodes()
         gone = frozenset(node_id for node_id in silent if self._is_gone(node_id))
-        return Census(with_gpus - self._retired() - gone, silent - gone)
+        maintained: frozenset[str] = frozenset()
+        if self._any_maintenance():
+            maintained = frozenset(self._maintained(self._directory.nodes()))
+        return Counted(with_gpus - self._retired() - gone, silent - gone, maintained)
+
+    def seat_of(self, node_id: str) -> Seat:
+        """Where a node stands, and the jobs on its GPUs."""
+        jobs = self._directory.jobs()
+        here = (jobs.get(gpu.gpu_uuid, "") for gpu in self._directory.gpus_of(node_id))
+        return Seat(self._rack_of(node_id), frozenset(job for job in here if job))
 
     def maintenance_of(self, node_id: str) -> str:
         """Under which maintenance a node is, in words; "" for none."""

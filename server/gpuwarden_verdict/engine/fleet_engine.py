@@ -143,7 +143,7 @@ class FleetEngine:
         self._patience = patience
         self._book = Book(Kept())
         self._follow()
-        self._pools = PoolBook(self._placing, self._book, self._facts.census)
+        self._pools = PoolBook(self._placing, self._book, self._facts.census, self._facts.seat_of)
         self._desk = EventDesk(self._book, self._facts, self.windows, _Untold())
         self._chronicle = Chronicle(self.directory, ledger)
         self._facts.follow_job_ends(self._chronicle.note_job_end)
@@ -156,6 +156,7 @@ class FleetEngine:
         self._facts.follow_repairs(lambda: self._book.repaired_at)
         self._facts.follow_declared(lambda: self._placing.expected)
         self._facts.follow_places(self._placing.places)
+        self._facts.follow_racks(self._placing.rack)
         self._facts.follow_maintenance(lambda: bool(self._maintained), self._maintenance_of)
         self._facts.follow_policy(
             lambda node_id: self._pools.pool(node_id).name, self._placing.policy.tuning

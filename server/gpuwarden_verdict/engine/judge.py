@@ -22,7 +22,7 @@ from gpuwarden_verdict.incidents.lifecycle import (
     retire,
 )
 from gpuwarden_verdict.incidents.storms import may_be_storm
-from gpuwarden_verdict.policy.document import DecisionMove, PoolPolicy
+from gpuwarden_verdict.policy.document import DecisionMove, InMaintenance, PoolPolicy
 from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, decide
 from gpuwarden_verdict.policy.judgement import gated
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
@@ -171,8 +171,8 @@ class Judge:
             return []
         if not (live or self._book.decisions_of(key)):
             return []
-        standing = self._standing_of(target.node_id)
-        if standing.maintenance:
+        standing, pool = self._standing_of(target.node_id), self._pools.pool(target.node_id)
+        if standing.maintenance and pool.in_maintenance is InMaintenance.HOLD:
             return []
         family = self._family()
         case = EntityCase(
@@ -184,19 +184,20 @@ class Judge:
             risk=self._book.risks.get(key),
             acquittals=self._book.acquittals_of(key, now),
             storms=self._storms,
-            hold=standing.hold,
+            hold=_hold(standing),
+            seat=self._pools.seat_of(target.node_id),
+            returned_at=self._book.returned_at(key),
         )
-        policy = self._pools
         moves = decide(
             case,
-            policy.pool(target.node_id),
-            policy.policy.version,
-            policy.load(target.node_id),
+            pool,
+            self._pools.policy.version,
+            self._pools.load(target.node_id),
             now,
             lambda: self._new_id("dec"),
         )
-        policy.fold(target.node_id, moves)
-        self._watch(case, moves, policy.pool(target.node_id), now)
+        self._pools.fold(target.node_id, moves)
+        self._watch(case, moves, pool, now)
         return moves
 
     def _as_judged(self, incident: Incident, family: Family, now: float) -> Incident:
@@ -234,10 +235,11 @@ class Judge:
     def _renews(self, move: DecisionMove) -> bool:
         old = self._book.find_decision(move.decision.id)
         new = move.decision
-        return old is not None and (old.phase, old.rung, old.guard) == (
+        return old is not None and (old.phase, old.rung, old.guard, old.advised) == (
             new.phase,
             new.rung,
             new.guard,
+            new.advised,
         )
 
     def _snapshots(
@@ -281,6 +283,13 @@ def _with_change(
         return [*moves, move]
     joined = replace(last, incident=incident, reason=f"{last.reason}; {reason}")
     return [joined if move is last else move for move in moves]
+
+
+def _hold(standing: NodeStanding) -> Hold:
+    """What of a node's decisions waits; under maintenance what needs corroboration does."""
+    if standing.maintenance and standing.hold is Hold.NONE:
+        return Hold.CORROBORATED
+    return standing.hold
 
 
 def _holds(incident: Incident, detector: str) -> bool:

@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.ports import Placing
 from gpuwarden_verdict.policy.document import DecisionMove, PoolPolicy
-from gpuwarden_verdict.policy.evaluate import PoolLoad, load_after, pool_loads
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """Who counts.
-
-    Attributes:
-        gpu_nodes: Nodes that have GPUs and count as of the fleet.
-        silent: Those of them that are not heard of, others without GPUs included.
-    """
-
-    gpu_nodes: frozenset[str]
-    silent: frozenset[str]
+from gpuwarden_verdict.policy.guards import (
+    NO_SEAT,
+    Counted,
+    PoolLoad,
+    Seat,
+    load_after,
+    pool_loads,
+)
 
 
 class PoolBook:
-    """Pools by node and their loads; used in the judge's thread."""
+    """Pools by node and their loads; used in the judge's thread.
 
-    def __init__(self, placements: Placing, book: Book, census: Callable[[], Census]) -> None:
+    Attributes:
+        policy: The rules.
+        seat_of: Where a node stands, and what runs there.
+    """
+
+    def __init__(
+        self,
+        placements: Placing,
+        book: Book,
+        census: Callable[[], Counted],
+        seat_of: Callable[[str], Seat] = lambda _node_id: NO_SEAT,
+    ) -> None:
         """Make one.
 
         Args:
             placements: Rules, and where nodes are.
             book: Decisions in force.
             census: Who counts now; asked only when a load is wanted after `recount`.
+            seat_of: Where a node stands, and what runs there.
         """
         self.policy = placements.policy
         self._placements = placements
         self._version = placements.version
         self._book = book
         self._census = census
+        self.seat_of = seat_of
         self._pools: dict[str, PoolPolicy] = {}
         self._loads: dict[str, PoolLoad] | None = None
 
@@ -70,23 +76,26 @@ class PoolBook:
         """What is out in the pool of a node."""
         return self._counted().get(self.pool(node_id).name, PoolLoad(gpu_nodes=0))
 
+    def loads(self) -> Mapping[str, PoolLoad]:
+        """What is out in each pool, by name."""
+        return dict(self._counted())
+
     def fold(self, node_id: str, moves: Sequence[DecisionMove]) -> None:
         """Count what was just decided, before it is committed: the next decision must see it."""
         if not moves:
             return
         name = self.pool(node_id).name
         live = [d for d in self._book.decisions() if self.pool(d.entity.node_id).name == name]
-        self._counted()[name] = load_after(self.load(node_id), live, moves)
+        self._counted()[name] = load_after(self.load(node_id), live, moves, self.seat_of(node_id))
 
     def _counted(self) -> dict[str, PoolLoad]:
         if self._loads is None:
-            now = self._census()
             counted = pool_loads(
                 self.policy,
                 self._book.decisions(),
-                now.gpu_nodes,
-                now.silent,
+                self._census(),
                 lambda node_id: self.pool(node_id).name,
+                self.seat_of,
             )
             self._loads = dict(counted)
         return self._loads

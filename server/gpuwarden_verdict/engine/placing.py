@@ -38,6 +38,11 @@ class FleetPlacing:
         self._labels.pop(node_id, None)
         self.version += 1
 
+    def rack(self, node_id: str) -> str:
+        """The rack of a node, "" for none that is known."""
+        node = self._directory.node(node_id)
+        return self._place(node_id, node.labels if node is not None else {}).rack
+
     def pool(self, node_id: str) -> PoolPolicy:
         """The policy's pool of a node."""
         node = self._directory.node(node_id)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung
 from gpuwarden_verdict.policy.costs import EQUAL, Costs
 from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
+
+T = TypeVar("T")
 
 
 class Mode(StrEnum):
@@ -18,17 +22,58 @@ class Mode(StrEnum):
     ACT = "act"  # the exclusion comes into force
 
 
+class InMaintenance(StrEnum):
+    """What may be decided about a node while a maintenance window holds there."""
+
+    HOLD = "hold"  # nothing, until the window ends
+    ACTS_ALONE = "acts_alone"  # an exclusion on a code of the catalogue that acts alone
+
+
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How many nodes of a pool may be excluded by gpuwarden at once; both limits hold.
+    """How many nodes of a pool may be excluded by gpuwarden at once; all limits hold.
 
     Attributes:
         max_nodes: Absolute.
         max_percent: Of the pool's GPU nodes, rounded down, but never below one node; 0 allows none.
+        max_per_rack: In one rack of the inventory, None for no such limit.
+        max_per_job: That run one job, or ran it when they were excluded; None for no such limit.
+        min_in_service: GPU nodes of the pool that must stay heard of, out of maintenance and not
+            excluded by anybody.
     """
 
     max_nodes: int
     max_percent: float
+    max_per_rack: int | None = None
+    max_per_job: int | None = None
+    min_in_service: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What holds in a pool for some classes of fault and some rungs; None where it says nothing.
+
+    Attributes:
+        classes: Of fault, () for all.
+        rungs: Of exclude, drain and evict; () for all three.
+        mode: How far gpuwarden may go.
+        confidence: Least for the rung, 0..1.
+        persistence_s: How long evidence must have stood for the rung, also what acts alone.
+        cool_down_s: See `PoolPolicy`.
+        approvers: See `PoolPolicy`.
+    """
+
+    classes: tuple[FaultClass, ...] = ()
+    rungs: tuple[Rung, ...] = ()
+    mode: Mode | None = None
+    confidence: float | None = None
+    persistence_s: float | None = None
+    cool_down_s: float | None = None
+    approvers: tuple[str, ...] | None = None
+
+    def fits(self, fault_class: FaultClass, rung: Rung) -> bool:
+        """Whether it speaks of a class of fault and a rung."""
+        return fault_class in (self.classes or (fault_class,)) and rung in (self.rungs or (rung,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +93,13 @@ class PoolPolicy:
         dwell_s_of: The same by class of fault, where it differs.
         exclusion_ttl_s: Expiry of an exclusion whose evidence is not renewed.
         score_may_exclude: Whether the learnt score alone may exclude (the gate must also be open).
+        rules: What differs by class of fault and rung; the first that fits and says it holds. Ask
+            by `mode_of` and its like, never by `mode` alone.
+        cool_down_s: After an exclusion ended, how long only evidence that acts alone may exclude
+            the same entity again; on probation the first symptom does all the same.
+        approvers: Who may approve advice: patterns of key names, or "role:ROLE"; () for whoever
+            may by the key's role.
+        in_maintenance: What may be decided during maintenance; the windows stand elsewhere.
     """
 
     name: str
@@ -61,6 +113,39 @@ class PoolPolicy:
     score_may_exclude: bool
     labels: tuple[tuple[str, str], ...] = ()
     dwell_s_of: tuple[tuple[FaultClass, float], ...] = ()
+    rules: tuple[Rule, ...] = ()
+    cool_down_s: float = 0.0
+    approvers: tuple[str, ...] = ()
+    in_maintenance: InMaintenance = InMaintenance.HOLD
+
+    def mode_of(self, fault_class: FaultClass, rung: Rung) -> Mode:
+        """How far gpuwarden may go for a class of fault at a rung."""
+        said = self._said(lambda rule: rule.mode, fault_class, rung)
+        return self.mode if said is None else said
+
+    def confidence_of(self, fault_class: FaultClass, rung: Rung) -> float | None:
+        """Least confidence that a rule names for a rung, None where none does."""
+        return self._said(lambda rule: rule.confidence, fault_class, rung)
+
+    def persistence_of(self, fault_class: FaultClass, rung: Rung) -> float:
+        """How long evidence must have stood for a rung, seconds."""
+        return self._said(lambda rule: rule.persistence_s, fault_class, rung) or 0.0
+
+    def cool_down_of(self, fault_class: FaultClass, rung: Rung) -> float:
+        """How long after a return only what acts alone may exclude, seconds."""
+        said = self._said(lambda rule: rule.cool_down_s, fault_class, rung)
+        return self.cool_down_s if said is None else said
+
+    def approvers_of(self, fault_class: FaultClass, rung: Rung) -> tuple[str, ...]:
+        """Who may approve advice of a class of fault at a rung, () for whoever may by role."""
+        said = self._said(lambda rule: rule.approvers, fault_class, rung)
+        return self.approvers if said is None else said
+
+    def _said(
+        self, key: Callable[[Rule], T | None], fault_class: FaultClass, rung: Rung
+    ) -> T | None:
+        said = (key(rule) for rule in self.rules if rule.fits(fault_class, rung))
+        return next((one for one in said if one is not None), None)
 
     def dwell_of(self, fault_class: FaultClass) -> float:
         """How long recovery from a fault of a class must hold, seconds."""
@@ -119,6 +204,9 @@ class Decision:
         decided_at: Epoch seconds.
         expires_at: Epoch seconds, None for never.
         guard: Which guard held it back, "" for none.
+        advised: Higher rung that the evidence asks for and that waits for a person's approval,
+            OBSERVE for none.
+        jobs: Jobs on its node when it was made ("slurm:4711"), sorted.
     """
 
     id: str
@@ -136,6 +224,8 @@ class Decision:
     decided_at: float
     expires_at: float | None
     guard: str = ""
+    advised: Rung = Rung.OBSERVE
+    jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,7 @@ from gpuwarden_verdict.incidents.evidence import (
     statement_of,
 )
 from gpuwarden_verdict.incidents.moves import GPUWARDEN
-from gpuwarden_verdict.policy.case import (
-    BY_PIN,
-    Breaker,
-    EntityCase,
-    Hold,
-    PoolLoad,
-    cap_nodes,
-    decision_target,
-    guard_of,
-    load_after,
-    pool_loads,
-)
+from gpuwarden_verdict.policy.case import EntityCase, Hold, decision_target
 from gpuwarden_verdict.policy.document import (
     Decision,
     DecisionMove,
@@ -37,14 +26,28 @@ from gpuwarden_verdict.policy.document import (
     PinKind,
     PoolPolicy,
 )
+from gpuwarden_verdict.policy.guards import (
+    BY_PIN,
+    Breaker,
+    Counted,
+    Guard,
+    PoolLoad,
+    Seat,
+    cap_nodes,
+    guard_of,
+    load_after,
+    pool_loads,
+)
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR, Judgement, judge_case
 
 __all__ = [
     "Breaker",
+    "Counted",
     "DecisionError",
     "EntityCase",
     "Hold",
     "PoolLoad",
+    "Seat",
     "approve",
     "cap_nodes",
     "decide",
@@ -60,6 +63,21 @@ _CONFIDENCE_STEP = 0.05  # smaller changes are not worth a stored fact
 
 class DecisionError(Exception):
     """A person's move that the decision's phase does not allow; the message names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """How far a judgement leads.
+
+    Attributes:
+        rung: That is decided.
+        mode: The policy's of that class and rung.
+        advised: Higher one that waits for a person, OBSERVE for none.
+    """
+
+    rung: Rung
+    mode: Mode
+    advised: Rung = Rung.OBSERVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +123,36 @@ def decide(
 def approve(decision: Decision, by: str, reason: str, now: float) -> DecisionMove:
     """A person approves advice, or takes a held-back decision over: it comes into force.
 
-    Caps bind gpuwarden, not people; what people approve counts towards them.
+    Of an exclusion in force, the higher rung that it advises is approved. Caps bind gpuwarden, not
+    people; what people approve counts towards them.
 
     Raises:
         DecisionError: It is not waiting, or asks for no exclusion.
     """
-    waiting = decision.phase in (DecisionPhase.PROPOSED, DecisionPhase.HELD_BACK)
-    if not waiting or decision.rung < Rung.EXCLUDE:
+    rung = approvable(decision)
+    if rung is None:
         raise DecisionError(
             f"decision {decision.id} is {decision.phase} at rung {decision.rung.name.lower()}: "
-            "only a waiting exclusion can be approved"
+            "only a waiting exclusion, or a higher rung that is advised, can be approved"
         )
     approved = replace(
         decision,
         phase=DecisionPhase.IN_FORCE,
+        rung=rung,
+        advised=Rung.OBSERVE,
         decided_by=f"operator:{by}",
         decided_at=now,
         guard="",
     )
     return DecisionMove(approved, decision.phase, reason, by, now)
+
+
+def approvable(decision: Decision) -> Rung | None:
+    """The rung that a person's approval would put in force, None where nothing waits."""
+    if covers(decision):
+        return decision.advised if decision.advised > decision.rung else None
+    waiting = decision.phase in (DecisionPhase.PROPOSED, DecisionPhase.HELD_BACK)
+    return decision.rung if waiting and decision.rung >= Rung.EXCLUDE else None
 
 
 def revoke(decision: Decision, by: str, reason: str, now: float) -> DecisionMove:
@@ -201,7 +230,7 @@ def _decide_all(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
     judgement = judge_case(case, setting.pool, setting.now)
     allowed = next((pin for pin in pins if pin.kind is PinKind.ALLOW), None)
     if judgement is not None and allowed is not None:
-        judgement = replace(judgement, rung=min(judgement.rung, Rung.SUSPECT))
+        judgement = judgement.as_advice()
     if present is not None and covers(present) and allowed is not None:
         why = f"pinned as allowed by {allowed.by}: {allowed.reason}"
         return [*tidied, _ended(present, DecisionPhase.LIFTED, why, setting.now)]
@@ -226,23 +255,37 @@ def _review_exclusion(
     if setting.case.state is EntityState.IN_REPAIR:
         return []
     stands = _stands(present, setting.case) and not _only_score_holds(present, setting)
-    if judgement is not None and judgement.rung > present.rung:
-        raised = replace(
-            present,
-            rung=judgement.rung,
-            reasons=_reasons(judgement),
-            confidence=judgement.confidence,
-            incident_id=judgement.incident.id,
-        )
-        return [DecisionMove(raised, present.phase, _reasons(judgement)[0], GPUWARDEN, setting.now)]
     if judgement is not None and judgement.rung >= Rung.EXCLUDE:
-        return _renewed(setting, present, judgement)
+        return _raised(setting, present, judgement) or _renewed(setting, present, judgement)
     if stands and not _expired(present, setting.now):
         return []
     if stands:
         return [_ended(present, DecisionPhase.EXPIRED, "its evidence was not renewed", setting.now)]
     why = "no open incident asks for it any more"
     return [_ended(present, DecisionPhase.LIFTED, why, setting.now)]
+
+
+def _raised(setting: _Setting, present: Decision, judgement: Judgement) -> list[DecisionMove]:
+    """A higher rung, where the policy leaves that to us, else the advice to approve it."""
+    acting = judgement.highest(Mode.ACT, setting.pool)
+    advising = judgement.highest(Mode.ADVISE, setting.pool)
+    rung = max(acting, present.rung)
+    advised = advising if advising > rung else Rung.OBSERVE
+    if (rung, advised) == (present.rung, present.advised):
+        return []
+    raised = replace(present, rung=rung, advised=advised)
+    if max(rung, advised) > present.rung:
+        raised = replace(
+            raised,
+            reasons=_reasons(judgement),
+            confidence=judgement.confidence,
+            incident_id=judgement.incident.id,
+        )
+    reason = _reasons(judgement)[0]
+    if rung == present.rung:
+        told = f"{advised.name.lower()} is advised: {reason}"
+        reason = told if advised else "no higher rung is advised any more"
+    return [DecisionMove(raised, present.phase, reason, GPUWARDEN, setting.now)]
 
 
 def _renewed(setting: _Setting, present: Decision, judgement: Judgement) -> list[DecisionMove]:
@@ -316,8 +359,8 @@ def _may_not_hold(item: EvidenceItem) -> bool:
 
 def _worth_storing(present: Decision, new: Decision) -> bool:
     return (
-        (present.phase, present.rung, present.guard, present.mode)
-        != (new.phase, new.rung, new.guard, new.mode)
+        (present.phase, present.rung, present.guard, present.mode, present.advised)
+        != (new.phase, new.rung, new.guard, new.mode, new.advised)
         or present.incident_id != new.incident_id
         or abs(present.confidence - new.confidence) >= _CONFIDENCE_STEP
         or present.policy_version != new.policy_version
@@ -326,14 +369,15 @@ def _worth_storing(present: Decision, new: Decision) -> bool:
 
 def _made(setting: _Setting, judgement: Judgement) -> Decision:
     """A decision for a judgement, in the phase that mode and guards allow."""
-    phase, guard = _phase(setting, judgement.rung)
+    step = _step(setting.pool, judgement)
+    phase, guard = _phase(setting, judgement, step)
     risk = setting.case.risk
     return Decision(
         id=setting.new_id(),
         entity=setting.case.entity,
-        rung=judgement.rung,
+        rung=step.rung,
         phase=phase,
-        mode=setting.pool.mode,
+        mode=step.mode,
         fault_class=judgement.incident.fault_class,
         reasons=_reasons(judgement),
         confidence=judgement.confidence,
@@ -344,21 +388,53 @@ def _made(setting: _Setting, judgement: Judgement) -> Decision:
         decided_at=setting.now,
         expires_at=setting.now + setting.pool.exclusion_ttl_s,
         guard=guard,
+        advised=step.advised,
+        jobs=tuple(sorted(setting.case.seat.jobs)),
     )
 
 
-def _phase(setting: _Setting, rung: Rung) -> tuple[DecisionPhase, str]:
+def _step(pool: PoolPolicy, judgement: Judgement) -> _Step:
+    """The highest rung that is left to us, else the highest that is advised, else observed."""
+    acting, advising = judgement.highest(Mode.ACT, pool), judgement.highest(Mode.ADVISE, pool)
+    if acting is not Rung.OBSERVE:
+        advised = advising if advising > acting else Rung.OBSERVE
+        return _Step(acting, Mode.ACT, advised)
+    if advising is not Rung.OBSERVE:
+        return _Step(advising, Mode.ADVISE)
+    return _Step(judgement.rung, pool.mode_of(judgement.incident.fault_class, judgement.rung))
+
+
+def _phase(setting: _Setting, judgement: Judgement, step: _Step) -> tuple[DecisionPhase, str]:
     """Advice below exclude changes nothing and is always a proposal."""
-    if rung < Rung.EXCLUDE:
+    if step.rung < Rung.EXCLUDE:
         return DecisionPhase.PROPOSED, ""
-    match setting.pool.mode:
+    match step.mode:
         case Mode.OBSERVE | Mode.ADVISE:
             return DecisionPhase.PROPOSED, ""
         case Mode.ACT:
-            guard = guard_of(setting.pool.cap, setting.load, setting.case.entity.node_id)
+            guard = _guard(setting, judgement, step.rung)
             return (DecisionPhase.HELD_BACK if guard else DecisionPhase.IN_FORCE), guard
         case _:
-            assert_never(setting.pool.mode)
+            assert_never(step.mode)
+
+
+def _guard(setting: _Setting, judgement: Judgement, rung: Rung) -> str:
+    case, load = setting.case, setting.load
+    if load.breaker is Breaker.CLOSED and _cools_down(setting, judgement, rung):
+        return Guard.COOL_DOWN
+    return guard_of(setting.pool.cap, load, case.entity.node_id, case.seat)
+
+
+def _cools_down(setting: _Setting, judgement: Judgement, rung: Rung) -> bool:
+    """Whether it is back for too short a time for evidence that does not act alone.
+
+    On probation it is not: a relapse that the first symptom shows must not wait.
+    """
+    case, returned_at = setting.case, setting.case.returned_at
+    if returned_at is None or case.state is EntityState.PROBATION or rung in judgement.alone:
+        return False
+    cool_down_s = setting.pool.cool_down_of(judgement.incident.fault_class, rung)
+    return setting.now - returned_at < cool_down_s
 
 
 def _reasons(judgement: Judgement) -> tuple[str, ...]:

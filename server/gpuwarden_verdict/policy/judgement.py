@@ -17,7 +17,7 @@ from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentP
 from gpuwarden_verdict.incidents.evidence import confidence_of, is_cause, live_items, weight_of
 from gpuwarden_verdict.incidents.moves import holds_acquittal
 from gpuwarden_verdict.policy.case import BY_RULE, BY_SCORE, EntityCase, Hold
-from gpuwarden_verdict.policy.document import PoolPolicy
+from gpuwarden_verdict.policy.document import Mode, PoolPolicy
 
 LEARNED_DETECTOR = "learned_score"
 
@@ -42,6 +42,8 @@ class Judgement:
         confidence: 0..1.
         decided_by: BY_RULE or BY_SCORE.
         decisive: The evidence that weighs most among what may ask for so much.
+        supported: Rungs from exclude on that the evidence supports, highest first.
+        alone: Those of them that evidence which acts alone supports.
     """
 
     incident: Incident
@@ -49,6 +51,21 @@ class Judgement:
     confidence: float
     decided_by: str
     decisive: EvidenceItem
+    supported: tuple[Rung, ...] = ()
+    alone: tuple[Rung, ...] = ()
+
+    def highest(self, mode: Mode, pool: PoolPolicy) -> Rung:
+        """The highest rung that the evidence supports and the pool leaves to a mode, else OBSERVE.
+
+        A fault may be left to act mode at exclude, and to advice at drain.
+        """
+        of_class = self.incident.fault_class
+        fitting = (rung for rung in self.supported if pool.mode_of(of_class, rung) is mode)
+        return max(fitting, default=Rung.OBSERVE)
+
+    def as_advice(self) -> Judgement:
+        """The same where nothing may be excluded, whatever the evidence asks for."""
+        return replace(self, rung=min(self.rung, Rung.SUSPECT), supported=())
 
 
 def gated(incident: Incident, may_exclude: Callable[[str], bool]) -> Incident:
@@ -74,13 +91,17 @@ def _as_advice(item: EvidenceItem) -> EvidenceItem:
 
 
 def judge_case(case: EntityCase, pool: PoolPolicy, now: float) -> Judgement | None:
-    """The gravest that any of the entity's incidents asks for, None where none asks."""
+    """The gravest that any of the entity's incidents asks for, None where none asks.
+
+    What may be acted on goes before what may only be advised, and that before what is observed: a
+    class that is only observed must not hide another that acts.
+    """
     judged = [
         judgement
         for incident in case.incidents
         if (judgement := _judge_incident(incident, case, pool, now)) is not None
     ]
-    return max(judged, key=_weight, default=None)
+    return max(judged, key=lambda one: _weight(one, pool), default=None)
 
 
 def free_items(
@@ -127,13 +148,21 @@ def _judge_incident(
         return None
     if incident.id in case.storms:
         return None
-    rung = _rung(incident, settled, case, pool)
-    confidence = confidence_of(settled, max(rung, Rung.SUSPECT))
-    if rung is Rung.OBSERVE:
+    rungs = _rungs(incident, settled, case, pool, now)
+    if not rungs:
         return None
+    rung = rungs[0]
+    confidence = confidence_of(settled, rung)
     decisive = max(settled, key=lambda item: (item.max_rung >= rung, *weight_of(item)))
-    decided_by = _decided_by(incident, settled, rung, case, pool)
-    return Judgement(incident, rung, confidence, decided_by, decisive)
+    return Judgement(
+        incident=incident,
+        rung=rung,
+        confidence=confidence,
+        decided_by=_decided_by(incident, settled, rung, case, pool, now),
+        decisive=decisive,
+        supported=tuple(one for one in rungs if one >= Rung.EXCLUDE),
+        alone=_rungs(incident, [i for i in settled if i.acts_alone], case, pool, now),
+    )
 
 
 def _may_speak(item: EvidenceItem, case: EntityCase, pool: PoolPolicy, now: float) -> bool:
@@ -147,24 +176,54 @@ def _may_speak(item: EvidenceItem, case: EntityCase, pool: PoolPolicy, now: floa
     return item.acts_alone or now - item.received_at >= pool.settle_s
 
 
-def _rung(
-    incident: Incident, items: Sequence[EvidenceItem], case: EntityCase, pool: PoolPolicy
-) -> Rung:
-    """Highest rung that the evidence supports, within what the incident and the contact allow."""
+def _rungs(
+    incident: Incident,
+    items: Sequence[EvidenceItem],
+    case: EntityCase,
+    pool: PoolPolicy,
+    now: float,
+) -> tuple[Rung, ...]:
+    """Rungs that the evidence supports, within what the incident and the contact allow.
+
+    Highest first.
+    """
+    if not items:
+        return ()
     ceiling = _ceiling(incident, items, case)
-    for rung, least in _ladder(case, pool):
-        if rung <= ceiling and confidence_of(items, rung) >= least:
-            return rung
-    return Rung.OBSERVE
+    return tuple(
+        rung
+        for rung, least in _ladder(incident.fault_class, case, pool)
+        if rung <= ceiling
+        and confidence_of(_standing_long(items, incident, rung, pool, now), rung) >= least
+    )
 
 
-def _ladder(case: EntityCase, pool: PoolPolicy) -> tuple[tuple[Rung, float], ...]:
-    exclude = pool.exclude_confidence
+def _standing_long(
+    items: Sequence[EvidenceItem], incident: Incident, rung: Rung, pool: PoolPolicy, now: float
+) -> Sequence[EvidenceItem]:
+    """Evidence that has stood for as long as the policy wants it to for a rung."""
+    persistence_s = 0.0
+    if rung >= Rung.EXCLUDE:
+        persistence_s = pool.persistence_of(incident.fault_class, rung)
+    if persistence_s <= 0.0:
+        return items
+    return [item for item in items if now - item.received_at >= persistence_s]
+
+
+def _ladder(
+    fault_class: FaultClass, case: EntityCase, pool: PoolPolicy
+) -> tuple[tuple[Rung, float], ...]:
+    def least(rung: Rung, otherwise: float) -> float:
+        said = pool.confidence_of(fault_class, rung)
+        return otherwise if said is None else said
+
+    exclude = least(Rung.EXCLUDE, pool.exclude_confidence)
     if case.state is EntityState.PROBATION:
         exclude = min(exclude, PROBATION_CONFIDENCE)
+    above = max(exclude, DRAIN_CONFIDENCE)
     return (
-        (Rung.EVICT, max(exclude, DRAIN_CONFIDENCE)),
-        (Rung.DRAIN, max(exclude, DRAIN_CONFIDENCE)),
+        (Rung.EVICT, least(Rung.EVICT, above)),
+        (Rung.DRAIN, least(Rung.DRAIN, above)),
         (Rung.EXCLUDE, exclude),
         (Rung.SUSPECT, min(SUSPECT_CONFIDENCE, exclude)),
     )
@@ -206,15 +265,20 @@ def _decided_by(
     rung: Rung,
     case: EntityCase,
     pool: PoolPolicy,
+    now: float,
 ) -> str:
     """The rules where they ask for so much without the score, else the score."""
     rules = [item for item in items if item.detector != LEARNED_DETECTOR]
     if len(rules) == len(items):
         return BY_RULE
-    alone = _rung(incident, rules, case, pool) if rules else Rung.OBSERVE
+    alone = max(_rungs(incident, rules, case, pool, now), default=Rung.OBSERVE)
     return BY_RULE if alone >= rung else BY_SCORE
 
 
-def _weight(judgement: Judgement) -> tuple[int, float, int, str]:
+def _weight(judgement: Judgement, pool: PoolPolicy) -> tuple[int, int, int, float, int, str]:
     severity = SEVERITY_RANK[judgement.incident.severity]
-    return judgement.rung, judgement.confidence, severity, judgement.incident.id
+    return (
+        judgement.highest(Mode.ACT, pool),
+        judgement.highest(Mode.ADVISE, pool),
+        *(judgement.rung, judgement.confidence, severity, judgement.incident.id),
+    )

@@ -15,8 +15,27 @@ from typing import Any
 
 from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.policy.costs import EQUAL, Costs, parse_costs
-from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument, PoolPolicy
+from gpuwarden_verdict.policy.document import (
+    Cap,
+    InMaintenance,
+    Mode,
+    PolicyDocument,
+    PoolPolicy,
+)
+from gpuwarden_verdict.policy.parse_rules import read_approvers, read_rules
 from gpuwarden_verdict.policy.problem import PolicyError
+from gpuwarden_verdict.policy.reading import (
+    read_flag,
+    read_mode,
+    read_nodes_limit,
+    read_number,
+    read_seconds,
+    read_share,
+    read_table,
+    read_text,
+    read_texts,
+    refuse_unknown,
+)
 from gpuwarden_verdict.tuning.parse import parse_tuning, tuning_form
 from gpuwarden_verdict.tuning.rules import Tuning
 
@@ -36,6 +55,15 @@ BUILT_IN = PoolPolicy(
     score_may_exclude=False,
 )
 """What holds where the file says nothing."""
+
+_LATER = ("rules", "cool_down_s", "approvers", "in_maintenance")
+_DEFAULTS = asdict(BUILT_IN)
+_CAP_DEFAULTS: Mapping[str, object] = {
+    "max_per_rack": None,
+    "max_per_job": None,
+    "min_in_service": 0,
+}
+_NODE_PATTERNS = 'patterns of node ids, such as ["gpu-*"]'
 
 
 def parse_policy(
@@ -58,9 +86,9 @@ def parse_policy(
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError("file", str(error), "write valid TOML") from error
-    _refuse_unknown("", tree, ("defaults", "pools", "detectors", "learning"))
+    refuse_unknown("", tree, ("defaults", "pools", "detectors", "learning"))
     built_in = replace(BUILT_IN, mode=default_mode)
-    defaults = _pool("defaults", _table("defaults", tree.get("defaults", {})), built_in)
+    defaults = _pool("defaults", read_table("defaults", tree.get("defaults", {})), built_in)
     pools = tuple(_named_pools(tree.get("pools", []), defaults))
     names = [pool.name for pool in pools]
     tuning = parse_tuning(tree.get("detectors", {}), names, detectors)
@@ -97,8 +125,21 @@ def pool_of(
     return document.pools[-1]
 
 
+def pool_form(pool: PoolPolicy) -> dict[str, Any]:
+    """A pool as plain values; of what came after the first version only what is set.
+
+    So a policy keeps its version when gpuwarden learns a key that the policy does not use.
+    """
+    form = asdict(pool)
+    for name in _LATER:
+        if form[name] == _DEFAULTS[name]:
+            del form[name]
+    form["cap"] = {k: v for k, v in form["cap"].items() if v != _CAP_DEFAULTS.get(k, ...)}
+    return form
+
+
 def _version(pools: tuple[PoolPolicy, ...], tuning: Tuning, costs: Costs) -> str:
-    said: list[object] = [asdict(pool) for pool in pools]
+    said: list[object] = [pool_form(pool) for pool in pools]
     said += [tuning_form(tuning)] if tuning.rules else []
     said += [asdict(costs)] if costs != EQUAL else []
     canonical = json.dumps(said, sort_keys=True)
@@ -110,7 +151,9 @@ def _named_pools(tree: object, defaults: PoolPolicy) -> list[PoolPolicy]:
         raise PolicyError("pools", tree, "write each pool as a [[pools]] table")
     pools: list[PoolPolicy] = []
     for number, entry in enumerate(tree):
-        pools.append(_named_pool(f"pools[{number}]", _table(f"pools[{number}]", entry), defaults))
+        pools.append(
+            _named_pool(f"pools[{number}]", read_table(f"pools[{number}]", entry), defaults)
+        )
         names = [pool.name for pool in pools]
         if names.count(names[-1]) > 1 or names[-1] == DEFAULT_POOL:
             mend = f'give each pool a name of its own; "{DEFAULT_POOL}" is set by [defaults]'
@@ -126,106 +169,65 @@ def _named_pool(where: str, entry: Mapping[str, Any], defaults: PoolPolicy) -> P
     own = ("name", "nodes", "labels")
     rest = {key: value for key, value in entry.items() if key not in own}
     pool = _pool(where, rest, defaults)
-    name = _text(f"{where}.name", entry["name"])
-    nodes = _patterns(f"{where}.nodes", entry["nodes"]) if "nodes" in entry else ()
+    name = read_text(f"{where}.name", entry["name"])
+    nodes = read_texts(f"{where}.nodes", entry["nodes"], _NODE_PATTERNS) if "nodes" in entry else ()
     labels = _labels(f"{where}.labels", entry["labels"]) if "labels" in entry else ()
     return replace(pool, name=name, nodes=nodes, labels=labels)
 
 
 def _pool(where: str, entry: Mapping[str, Any], base: PoolPolicy) -> PoolPolicy:
-    _refuse_unknown(where, entry, tuple(_READERS))
+    refuse_unknown(where, entry, tuple(_READERS))
     read = {key: _READERS[key](f"{where}.{key}", value) for key, value in entry.items()}
     cap = read.pop("cap", {})
     return replace(base, **read, cap=replace(base.cap, **cap))
 
 
-def _refuse_unknown(where: str, entry: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key, value in entry.items():
-        if key not in known:
-            name = f"{where}.{key}" if where else key
-            raise PolicyError(name, value, f"unknown key; known are {', '.join(known)}")
-
-
-def _table(where: str, value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise PolicyError(where, value, "write a table")
-    return value
-
-
-def _text(where: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise PolicyError(where, value, "write a name in quotes")
-    return value
-
-
-def _patterns(where: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value:
-        raise PolicyError(where, value, 'write patterns of node ids, such as ["gpu-*"]')
-    return tuple(_text(where, pattern) for pattern in value)
-
-
 def _labels(where: str, value: object) -> tuple[tuple[str, str], ...]:
-    table = _table(where, value)
+    table = read_table(where, value)
     if not table:
         raise PolicyError(where, value, 'write labels of the inventory, such as { pool = "train" }')
-    return tuple((name, _text(f"{where}.{name}", one)) for name, one in sorted(table.items()))
-
-
-def _mode(where: str, value: object) -> Mode:
-    if value not in tuple(Mode):
-        raise PolicyError(where, value, f"write one of {', '.join(Mode)}")
-    return Mode(str(value))
-
-
-def _flag(where: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise PolicyError(where, value, "write true or false")
-    return value
-
-
-def _number(where: str, value: object, *, least: float, most: float) -> float:
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if not fits or not math.isfinite(float(str(value))) or not least <= float(str(value)) <= most:
-        limit = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of at least {least:g}"
-        raise PolicyError(where, value, f"write a number {limit}")
-    return float(str(value))
-
-
-def _nodes_limit(where: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise PolicyError(where, value, "write a whole number of nodes of at least 0")
-    return value
+    return tuple((name, read_text(f"{where}.{name}", one)) for name, one in sorted(table.items()))
 
 
 def _cap(where: str, value: object) -> dict[str, float]:
-    entry = _table(where, value)
-    _refuse_unknown(where, entry, ("max_nodes", "max_percent"))
-    read: dict[str, float] = {}
-    if "max_nodes" in entry:
-        read["max_nodes"] = _nodes_limit(f"{where}.max_nodes", entry["max_nodes"])
-    if "max_percent" in entry:
-        percent = _number(f"{where}.max_percent", entry["max_percent"], least=0, most=100)
-        read["max_percent"] = percent
-    return read
+    entry = read_table(where, value)
+    refuse_unknown(where, entry, tuple(_LIMITS))
+    return {key: _LIMITS[key](f"{where}.{key}", one) for key, one in entry.items()}
 
 
 def _dwells(where: str, value: object) -> tuple[tuple[FaultClass, float], ...]:
-    table = _table(where, value)
-    _refuse_unknown(where, table, tuple(FaultClass))
+    table = read_table(where, value)
+    refuse_unknown(where, table, tuple(FaultClass))
     return tuple(
-        (FaultClass(name), _number(f"{where}.{name}", seconds, least=0, most=math.inf))
+        (FaultClass(name), read_seconds(f"{where}.{name}", seconds))
         for name, seconds in sorted(table.items())
     )
 
 
-_SECONDS = partial(_number, least=0, most=math.inf)
+def _in_maintenance(where: str, value: object) -> InMaintenance:
+    if value not in tuple(InMaintenance):
+        raise PolicyError(where, value, f"write one of {', '.join(InMaintenance)}")
+    return InMaintenance(str(value))
+
+
+_LIMITS: Mapping[str, Callable[[str, object], float]] = {
+    "max_nodes": read_nodes_limit,
+    "max_percent": partial(read_number, least=0, most=100),
+    "max_per_rack": read_nodes_limit,
+    "max_per_job": read_nodes_limit,
+    "min_in_service": read_nodes_limit,
+}
 _READERS: Mapping[str, Callable[[str, object], Any]] = {
-    "mode": _mode,
+    "mode": read_mode,
     "cap": _cap,
-    "exclude_confidence": partial(_number, least=0, most=1),
-    "settle_s": _SECONDS,
-    "dwell_s": _SECONDS,
+    "exclude_confidence": read_share,
+    "settle_s": read_seconds,
+    "dwell_s": read_seconds,
     "dwell_s_of": _dwells,
-    "exclusion_ttl_s": partial(_number, least=60, most=math.inf),
-    "score_may_exclude": _flag,
+    "exclusion_ttl_s": partial(read_number, least=60, most=math.inf),
+    "score_may_exclude": read_flag,
+    "rules": read_rules,
+    "cool_down_s": read_seconds,
+    "approvers": read_approvers,
+    "in_maintenance": _in_maintenance,
 }

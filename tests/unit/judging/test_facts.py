@@ -8,9 +8,9 @@ import pytest
 
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_verdict.engine.facts import FleetFacts, Patience
-from gpuwarden_verdict.engine.loads import Census
 from gpuwarden_verdict.engine.presence import Presence
 from gpuwarden_verdict.entities import Contact
+from gpuwarden_verdict.policy.guards import Counted
 from gpuwarden_wire.events import Event, EventKind, GpuIdentity, Inventory
 
 NODES = ("a", "b", "c")
@@ -67,9 +67,9 @@ def test_silence_counts_for_the_breaker_until_it_is_for_good(
     fleet: Fleet, facts: FleetFacts
 ) -> None:
     heard(fleet, a=1.0, b=61.0, c=3599.0)
-    assert facts.census() == Census(ALL, frozenset({"b", "c"}))
+    assert facts.census() == Counted(ALL, frozenset({"b", "c"}))
     heard(fleet, a=1.0, b=61.0, c=3600.0)
-    assert facts.census() == Census(frozenset({"a", "b"}), frozenset({"b"}))
+    assert facts.census() == Counted(frozenset({"a", "b"}), frozenset({"b"}))
     assert facts.contact_of("c") is Contact.SILENT
 
 
@@ -79,10 +79,10 @@ def test_a_restart_of_ours_makes_nobody_silent_and_counts_nobody_in_again(
     """`b` and `c` were switched off long before it; their patience begins anew, not their hour."""
     fleet.heard_ago = {"a": (59.0, 7000.0), "b": (59.0, 7000.0), "c": (59.0, 9e6)}
     fleet.started_for = 59.0
-    assert facts.census() == Census(ALL, frozenset())
+    assert facts.census() == Counted(ALL, frozenset())
     fleet.heard_ago = {"a": (1.0, 1.0), "b": (60.0, 7000.0), "c": (60.0, 9e6)}
     fleet.started_for = 60.0
-    assert facts.census() == Census(frozenset({"a"}), frozenset())
+    assert facts.census() == Counted(frozenset({"a"}), frozenset())
 
 
 def test_a_node_that_was_never_heard_of_since_the_start_has_its_hour(
@@ -90,14 +90,14 @@ def test_a_node_that_was_never_heard_of_since_the_start_has_its_hour(
 ) -> None:
     fleet.heard_ago = {"a": (1.0, 1.0)}
     fleet.started_for = 3599.0
-    assert facts.census() == Census(ALL, frozenset({"b", "c"}))
+    assert facts.census() == Counted(ALL, frozenset({"b", "c"}))
     fleet.started_for = 3600.0
-    assert facts.census() == Census(frozenset({"a"}), frozenset())
+    assert facts.census() == Counted(frozenset({"a"}), frozenset())
 
 
 def test_a_retired_node_counts_nowhere_at_once(fleet: Fleet, facts: FleetFacts) -> None:
     heard(fleet, a=1.0, b=61.0, c=61.0)
     facts.follow_retired(lambda: frozenset({"b"}))
-    assert facts.census() == Census(frozenset({"a", "c"}), frozenset({"c"}))
+    assert facts.census() == Counted(frozenset({"a", "c"}), frozenset({"c"}))
     assert [facts.contact_of(name) for name in NODES] == ["live", "retired", "silent"]
     assert facts.fleet_context({}).silent_nodes == {"b", "c"}  # its last readings mean nothing

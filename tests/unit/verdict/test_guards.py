@@ -21,6 +21,7 @@ from gpuwarden_verdict.policy.document import (
 )
 from gpuwarden_verdict.policy.evaluate import (
     Breaker,
+    Counted,
     EntityCase,
     PoolLoad,
     cap_nodes,
@@ -29,6 +30,7 @@ from gpuwarden_verdict.policy.evaluate import (
     pool_loads,
     revoke,
 )
+from gpuwarden_verdict.policy.guards import NO_SEAT
 from gpuwarden_verdict.policy.parse import parse_policy
 from tests.builders.cases import ACT, GPU, NOW, ROOM, incident, made, one, pools
 from tests.builders.verdict import counter_of, gpu_ref, node_ref
@@ -84,10 +86,13 @@ def test_loads_count_gpu_nodes_only_leave_pins_out_and_see_our_own_blindness() -
         replace(made(EntityCase(node_ref(1), (incident(node_ref(1)),))), decided_by="pin"),
         made(EntityCase(node_ref(7), (incident(node_ref(7)),))),  # no GPU node
     ]
-    loads = pool_loads(document, decisions, ["n0", "n1", "n2"], frozenset({"n1", "n2"}))
-    assert loads["a"] == PoolLoad(3, frozenset({"n0"}), Breaker.OPEN)
+    silent = frozenset({"n1", "n2"})
+    loads = pool_loads(document, decisions, Counted(frozenset({"n0"}) | silent, silent))
+    n0 = frozenset({"n0"})
+    assert loads["a"] == PoolLoad(3, n0, Breaker.OPEN, {"n0": NO_SEAT}, silent)
     assert loads["default"] == PoolLoad(0)
-    assert pool_loads(document, [], ["n0", "n1"], frozenset({"n1"}))["a"].breaker is Breaker.CLOSED
+    half = Counted(frozenset({"n0", "n1"}), frozenset({"n1"}))
+    assert pool_loads(document, [], half)["a"].breaker is Breaker.CLOSED
 
 
 # properties
@@ -118,8 +123,8 @@ class Pool:
 
     def load(self) -> PoolLoad:
         document = replace(parse_policy(""), pools=(replace(ACT, cap=self.cap),))
-        names = [f"n{n}" for n in range(self.nodes)]
-        return pool_loads(document, self.decisions.values(), names, frozenset())["default"]
+        counted = Counted(frozenset(f"n{n}" for n in range(self.nodes)))
+        return pool_loads(document, self.decisions.values(), counted)["default"]
 
     def run(self, entity: EntityRef, faulty: bool, now: float) -> None:
         live = [d for d in self.decisions.values() if d.entity == entity and _is_live(d)]
