@@ -21,6 +21,7 @@ from gpuwarden_server.api.renaming import renaming_router
 from gpuwarden_server.api.routers import api_routers
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.config import Settings
+from gpuwarden_server.console.approval import approval_router
 from gpuwarden_server.console.page import console_router
 from gpuwarden_server.console.routes import routes_router
 from gpuwarden_server.core.clock import Clock, SystemClock
@@ -34,6 +35,7 @@ from gpuwarden_server.decisions.endpoints import (
     repair_router,
 )
 from gpuwarden_server.decisions.hub import FeedHub
+from gpuwarden_server.decisions.links import ApprovalLinks
 from gpuwarden_server.doors.feature import make_doors
 from gpuwarden_server.foundation import Foundation, StorePart, make_foundation
 from gpuwarden_server.front import (
@@ -127,6 +129,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     )
     app = _assemble(base, [*_routers(base, side), doors.router, renaming], succession)
     app.state.restart, app.state.judging = restart, side.judging
+    app.state.approval_links = side.links
     document_raw_routes(app)
     web.install(app)
     app.add_middleware(Front, handlers=handlers)
@@ -186,6 +189,7 @@ class _VerdictSide:
         notifications: Who is told of facts.
         learning: The learnt score.
         actuators: Who carries exclusions elsewhere.
+        links: By which people approve advice.
     """
 
     judging: Judging
@@ -194,13 +198,17 @@ class _VerdictSide:
     notifications: Notifications
     learning: Learning
     actuators: Actuators
+    links: ApprovalLinks
 
 
 def _verdict_side(base: Foundation) -> _VerdictSide:
     settings, registry, placements = base.settings, base.meters.registry, base.placements
     base.ring.follow_pools(lambda node_id: placements.pool(node_id).name)
     places = node_labels(placements)
-    notifications = make_notifications(settings, base.store.state, base.clock, registry, places)
+    links = ApprovalLinks(base.store.state, base.clock, settings.approval_link_s)
+    notifications = make_notifications(
+        settings, base.store.state, base.clock, registry, places, links.path
+    )
     stream_meters = StreamMeters(registry)
     hub = FeedHub(stream_meters)
     streams = make_streams(base.store.state, stream_meters, base.stopping)
@@ -238,7 +246,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     )
     hub.follow(actuators.wake)
     base.board.add_note("actuators", actuators.trouble)
-    return _VerdictSide(judging, hub, streams, notifications, learning, actuators)
+    return _VerdictSide(judging, hub, streams, notifications, learning, actuators, links)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
@@ -274,6 +282,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     install_fleet_meters(sources, base.meters.registry)
     yield from api_routers(sources)
     yield console_router()
+    yield approval_router(side.links, state, judging)
     yield routes_router()
 
 

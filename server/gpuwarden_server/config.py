@@ -208,6 +208,13 @@ class Settings(BaseSettings):
         description="Refused keys and tokens a second of one address, 60 s' worth at once; valid "
         "keys of that address do not suffer. 0: no limit.",
     )
+    approval_link_s: float = Field(
+        default=86_400.0,
+        ge=0,
+        le=604_800,
+        description="Seconds for which a link in a notification of advice lets whoever has it "
+        "approve it; links are made where the notification file gives `console_url`. 0: none.",
+    )
     tls_cert: Path | None = Field(
         default=None,
         description="PEM certificate of the server, chain included; with it the server speaks "

@@ -115,7 +115,7 @@ class Succession:
     def refusal(self, method: str, path: str) -> ProblemError | None:
         """Why a request cannot be answered here; None where it can."""
         why = self.stand_by() or self.lapse()
-        if not path.startswith("/v1/") or why is None:
+        if not path.startswith(("/v1/", "/approve/")) or why is None:
             return None
         is_read = method in _READS or (method, path) == _ASKED
         is_rows = path.startswith(_ROWS) and not path.endswith(_STREAM)

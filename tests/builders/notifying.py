@@ -22,8 +22,15 @@ from gpuwarden_server.notifications.quiet import repository as silence_rows
 from gpuwarden_server.notifications.quiet.domain import Silence, SilenceKind, parse_matcher
 from gpuwarden_server.store.database import connect_store
 from gpuwarden_server.store.versions import prepare_store
-from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
+from gpuwarden_verdict.entities import (
+    EntityRef,
+    FaultClass,
+    RecommendedAction,
+    Rung,
+    Severity,
+)
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase, Mode
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.stores import place_in
 
@@ -91,6 +98,7 @@ class Story:
                 registry=CollectorRegistry(),
                 places=lambda node_id: {"pool": "default", **places.get(node_id, {})},
                 sweep_interval_s=5.0,
+                approve_path=lambda decision_id: f"/approve/{decision_id}.signed",
             ),
         )
         self._store.start()
@@ -139,6 +147,28 @@ class Story:
         """The judge resolves an incident."""
         return self.changes(incident, phase=IncidentPhase.RESOLVED, resolved_at=self.clock.now())
 
+    def advises(self, incident: Incident, phase: DecisionPhase = DecisionPhase.PROPOSED) -> None:
+        """The judge advises to exclude what an incident is about, or a person has answered."""
+        now = self.clock.now()
+        decision = Decision(
+            id="dec-00000000000a",
+            entity=incident.entity,
+            rung=Rung.EXCLUDE,
+            phase=phase,
+            mode=Mode.ADVISE,
+            fault_class=incident.fault_class,
+            reasons=(incident.why,),
+            confidence=0.97,
+            decided_by="rule",
+            incident_id=incident.id,
+            policy_version="p",
+            model_version="",
+            decided_at=now,
+            expires_at=None,
+        )
+        before = None if phase is DecisionPhase.PROPOSED else DecisionPhase.PROPOSED
+        self._write([], [DecisionMove(decision, before, "advice", "gpuwarden", now)])
+
     def silence(self, *matchers: str, duration_s: float = 3600.0) -> Silence:
         """A person makes a silence."""
         now = self.clock.now()
@@ -182,7 +212,7 @@ class Story:
         with self.state.read() as connection:
             return case_rows.members_standing(connection, endpoint, [standing])
 
-    def _write(self, moves: Sequence[IncidentMove]) -> None:
+    def _write(self, moves: Sequence[IncidentMove], decisions: Sequence[DecisionMove] = ()) -> None:
         outbox = self.told.outbox
         assert outbox is not None
-        self.state.writer.call(lambda writes: outbox.write_facts(writes, moves, ()))
+        self.state.writer.call(lambda writes: outbox.write_facts(writes, moves, decisions))

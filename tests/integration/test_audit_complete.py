@@ -48,6 +48,16 @@ class Stage:
         items = get(self.server, "/v1/decisions", entity=entity)["items"]
         return str(items[0]["id"])
 
+    def press(self, decision_id: str) -> None:
+        """What the page of a link in a notification sends."""
+        assert self.server.app is not None
+        links = self.server.app.state.approval_links
+        path = links.path(decision_id)
+        word = links.word(path.rpartition("/")[2])
+        with self.server.client(None) as anybody:
+            answer = anybody.post(path, data={"name": "ann", "word": word})
+        assert "Approved by ann" in answer.text
+
     def incident(self, phase: str = "open") -> str:
         return str(get(self.server, "/v1/incidents", phase=phase)["items"][0]["id"])
 
@@ -84,6 +94,7 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
     ("POST", "/v1/decisions/{decision_id}/approve"): lambda s: [
         s.post(f"/v1/decisions/{s.decision(gpu)}/approve") for gpu in ("GPU-n1-0", "GPU-n1-1")
     ],
+    ("POST", "/approve/{token}"): lambda s: s.press(s.decision("GPU-n1-3")),
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): lambda s: s.post("/v1/gpus/GPU-n1-0/repair"),
     ("POST", "/v1/nodes/{node_id}/repair"): lambda s: s.post("/v1/nodes/n1/repair"),
     ("POST", "/v1/nodes"): lambda s: s.added("n3"),
@@ -163,6 +174,7 @@ ACTIONS: dict[RouteKey, str] = {
     ("DELETE", "/v1/models/{model_kind}/challenger"): "end_challenger",
     ("POST", "/v1/decisions/{decision_id}/revoke"): "revoke_decision",
     ("POST", "/v1/decisions/{decision_id}/approve"): "approve_decision",
+    ("POST", "/approve/{token}"): "approve_decision",
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): "begin_repair",
     ("POST", "/v1/nodes/{node_id}/repair"): "begin_repair",
     ("POST", "/v1/nodes"): "add_node",
@@ -194,11 +206,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with running_server(settings, clock) as server:
         for name in ("n1", "n2"):
             node = Feeder(server, server.mint("agent", name), name)
-            node.introduce([make_gpu(number, name) for number in range(3)])
+            node.introduce([make_gpu(number, name) for number in range(4)])
             if name == "n1":
-                node.events(*(xid_event(79, f"0000:1{n}:00.0") for n in range(3)))
+                node.events(*(xid_event(79, f"0000:1{n}:00.0") for n in range(4)))
             node.close()
-        wait_until(lambda: len(get(server, "/v1/decisions")["items"]) == 3, "three advices", 60.0)
+        wait_until(lambda: len(get(server, "/v1/decisions")["items"]) == 4, "four advices", 60.0)
         yield Stage(server, clock)
 
 

@@ -142,6 +142,8 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/readyz"): OPEN,
         ("GET", "/metrics"): OPEN,
         ("GET", "/"): OPEN,
+        ("GET", "/approve/{token}"): OPEN,  # the signed token is the credential
+        ("POST", "/approve/{token}"): OPEN,
         ("GET", "/openapi.json"): OPEN,
         ("GET", "/docs"): OPEN,
     }

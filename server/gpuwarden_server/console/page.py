@@ -27,17 +27,17 @@ def console_router() -> APIRouter:
     return router
 
 
-def page_headers(page: str) -> dict[str, str]:
-    """Headers beside a page."""
+def page_headers(page: str, forms: str = NOTHING) -> dict[str, str]:
+    """Headers beside a page; `forms` is where its forms may send."""
     return {
-        "Content-Security-Policy": content_policy(page),
+        "Content-Security-Policy": content_policy(page, forms),
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
     }
 
 
-def content_policy(page: str) -> str:
+def content_policy(page: str, forms: str = NOTHING) -> str:
     """Content-Security-Policy of a page with inline style and script.
 
     Only those very bytes run, named by hash; nothing is loaded from elsewhere, and no text that
@@ -53,7 +53,7 @@ def content_policy(page: str) -> str:
             "connect-src 'self'",
             "img-src data:",
             "base-uri 'none'",
-            "form-action 'none'",
+            f"form-action {forms}",
             "frame-ancestors 'none'",
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from gpuwarden_server.decisions.feed import (
     stored_frame,
 )
 from gpuwarden_server.store.tables_judging import decision_moves, decisions, feed, feed_log
+from gpuwarden_server.store.tables_links import link_secret
 from gpuwarden_server.store.upsert import upsert
 from gpuwarden_server.streams.frames import Frame
 from gpuwarden_verdict.entities import EntityRef
@@ -148,6 +150,13 @@ def ensure_feed(connection: Connection) -> FeedHead:
 def read_feed_id(connection: Connection) -> str:
     """Random id of the database; "" before the judge first started on it."""
     return connection.execute(select(feed.c.feed_id)).scalar() or ""
+
+
+def ensure_link_secret(connection: Connection) -> bytes:
+    """What signs links; made where there is none yet."""
+    made = upsert(connection, link_secret).values(id=1, secret=secrets.token_bytes(32))
+    connection.execute(made.on_conflict_do_nothing(index_elements=["id"]))
+    return bytes(connection.execute(select(link_secret.c.secret)).scalar_one())
 
 
 def write_feed(connection: Connection, change: FeedChange) -> None:

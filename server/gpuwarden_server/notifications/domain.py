@@ -27,6 +27,7 @@ class MessageKind(StrEnum):
     INCIDENT_OPENED = "incident.opened"
     INCIDENT_UPDATED = "incident.updated"
     INCIDENT_RESOLVED = "incident.resolved"
+    DECISION_PROPOSED = "decision.proposed"
     DECISION_IN_FORCE = "decision.in_force"
     DECISION_ENDED = "decision.ended"
     TRIGGER = "case.trigger"
@@ -38,9 +39,10 @@ class MessageKind(StrEnum):
     TEST = "test"
 
 
-OPENING = frozenset({MessageKind.INCIDENT_OPENED, MessageKind.DECISION_IN_FORCE})
 ENDING = frozenset({MessageKind.INCIDENT_RESOLVED, MessageKind.DECISION_ENDED})
-OF_DECISIONS = frozenset({MessageKind.DECISION_IN_FORCE, MessageKind.DECISION_ENDED})
+OF_DECISIONS = frozenset(
+    {MessageKind.DECISION_PROPOSED, MessageKind.DECISION_IN_FORCE, MessageKind.DECISION_ENDED}
+)
 
 
 class MessagePhase(StrEnum):

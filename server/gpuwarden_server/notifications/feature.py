@@ -18,6 +18,7 @@ from gpuwarden_server.notifications.meters import NotifyMeters, SilenceMeters
 from gpuwarden_server.notifications.planning.planner import Planner
 from gpuwarden_server.notifications.quiet.maintenance import Maintenance
 from gpuwarden_server.notifications.quiet.reader import SilenceReader, reads_silences
+from gpuwarden_server.notifications.sending.channels.asking import no_links
 from gpuwarden_server.notifications.sending.channels.making import make_channels
 from gpuwarden_server.notifications.sending.lane import Lane, LaneParts
 from gpuwarden_server.notifications.settings import NotifySettings, load_networks, load_notify
@@ -36,6 +37,7 @@ class NotifyParts:
         registry: Metrics.
         places: Labels of a node, its pool among them.
         sweep_interval_s: Seconds between its looks.
+        approve_path: Path of the page that asks about a decision, by its id; "" for none.
     """
 
     state: Database
@@ -43,6 +45,7 @@ class NotifyParts:
     registry: CollectorRegistry
     places: Places
     sweep_interval_s: float
+    approve_path: Callable[[str], str] = no_links
 
 
 class Notifications:
@@ -142,12 +145,17 @@ class Notifications:
     def _make_lanes(
         self, endpoint: Endpoint, guard: AddressGuard, meters: NotifyMeters
     ) -> list[Lane]:
-        channels = make_channels(endpoint, guard, self.document.console_url)
+        channels = make_channels(endpoint, guard, self.document.console_url, self._approve_url)
         parts = self._parts
         return [
             Lane(LaneParts(endpoint, name, channel, parts.state, parts.clock, meters, self.scoring))
             for name, channel in zip(endpoint.lanes, channels, strict=True)
         ]
+
+    def _approve_url(self, decision_id: str) -> str:
+        base = self.document.console_url.rstrip("/")
+        path = self._parts.approve_path(decision_id) if base else ""
+        return base + path if path else ""
 
     def _all_lanes(self) -> Sequence[Lane]:
         return [lane for lanes in self.lanes.values() for lane in lanes]
@@ -163,6 +171,7 @@ def make_notifications(
     clock: Clock,
     registry: CollectorRegistry,
     places: Places,
+    approve_path: Callable[[str], str],
 ) -> Notifications:
     """Notifications as the settings say.
 
@@ -180,5 +189,5 @@ def make_notifications(
         )
     )
     guard = AddressGuard(load_networks(settings.notify_private_networks))
-    parts = NotifyParts(state, clock, registry, places, settings.sweep_interval_s)
+    parts = NotifyParts(state, clock, registry, places, settings.sweep_interval_s, approve_path)
     return Notifications(document, guard, parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,7 +14,7 @@ from gpuwarden_server.notifications.facts import repository
 from gpuwarden_server.notifications.facts.repository import ToldIncident
 from gpuwarden_verdict.entities import EntityRef, Rung
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
-from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase, Mode
 
 _ENDED = frozenset({DecisionPhase.REVOKED, DecisionPhase.EXPIRED, DecisionPhase.LIFTED})
 
@@ -82,7 +83,9 @@ class Outbox:
             was = move.before is DecisionPhase.IN_FORCE
             if decision.phase is DecisionPhase.IN_FORCE and not was:
                 yield self._decision_fact(MessageKind.DECISION_IN_FORCE, move)
-            elif decision.phase in _ENDED and was:
+            elif _waits_for_a_person(decision):
+                yield self._decision_fact(MessageKind.DECISION_PROPOSED, move)
+            elif decision.phase in _ENDED and (was or _was_told(move)):
                 yield self._decision_fact(MessageKind.DECISION_ENDED, move)
 
     def _incident_fact(self, kind: MessageKind, move: IncidentMove, number: int = 0) -> NewFact:
@@ -98,6 +101,19 @@ class Outbox:
     def _place(self, ref: EntityRef) -> dict[str, object]:
         labels = dict(self._places(ref.node_id)) if ref.node_id else _place_labels(ref)
         return {"pool": labels.pop("pool", ""), "labels": labels}
+
+
+def _waits_for_a_person(decision: Decision) -> bool:
+    """Advice to exclude; what it says later is the same message, which is written once."""
+    advised = decision.mode is Mode.ADVISE and decision.rung >= Rung.EXCLUDE
+    return advised and decision.phase is DecisionPhase.PROPOSED
+
+
+def _was_told(move: DecisionMove) -> bool:
+    """Whether what has ended was advice that people were told of."""
+    return move.before is not None and _waits_for_a_person(
+        replace(move.decision, phase=move.before)
+    )
 
 
 def _place_labels(ref: EntityRef) -> dict[str, str]:

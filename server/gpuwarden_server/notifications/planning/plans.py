@@ -18,6 +18,7 @@ from gpuwarden_server.notifications.facts.outbox import moment_text
 from gpuwarden_server.notifications.planning.alerts import with_former
 from gpuwarden_server.notifications.planning.cases import Member, Standing, labels_of, line_of
 from gpuwarden_server.notifications.planning.desk import PlanDesk
+from gpuwarden_verdict.policy.document import DecisionPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +227,10 @@ def _joined(known: Member, body: Mapping[str, Any]) -> Member:
 
 def _opening_of(member: Member) -> Source:
     """The opening that a silence kept back: the same id as if it had been told at once."""
-    decided = "rung" in member.body
-    kind = MessageKind.DECISION_IN_FORCE if decided else MessageKind.INCIDENT_OPENED
+    kind = MessageKind.INCIDENT_OPENED
+    if "rung" in member.body:
+        waits = member.body.get("phase") == DecisionPhase.PROPOSED
+        kind = MessageKind.DECISION_PROPOSED if waits else MessageKind.DECISION_IN_FORCE
     at = float(member.body.get("opened_at") or member.body.get("decided_at") or member.since)
     message_id = f"msg_{kind.value.replace('.', '_')}_{member.subject}"
     return Source(kind, message_id, at, "the silence over it has ended")

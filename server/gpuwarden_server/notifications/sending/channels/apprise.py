@@ -17,6 +17,7 @@ from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.notifications.document import Endpoint
 from gpuwarden_server.notifications.domain import Delivery, Message, MessageKind
 from gpuwarden_server.notifications.planning.cases import Member, line_of
+from gpuwarden_server.notifications.sending.channels.asking import ApproveUrl, asked
 from gpuwarden_server.notifications.sending.channels.contract import Dispatch
 from gpuwarden_server.notifications.sending.channels.news import is_news, known_of
 from gpuwarden_verdict.entities import SEVERITY_RANK, Severity
@@ -27,13 +28,18 @@ LINES_SHOWN = 30
 class AppriseChannel:
     """All targets of one endpoint."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, approve_url: ApproveUrl) -> None:
         """Make a channel.
+
+        Args:
+            endpoint: Who is told.
+            approve_url: Where people approve advice.
 
         Raises:
             StartError: Apprise is not installed, or knows no such target.
         """
         self._apprise = _load().Apprise()
+        self._approve_url = approve_url
         for number, target in enumerate(endpoint.secrets):
             if not self._apprise.add(target):
                 raise StartError(
@@ -54,6 +60,7 @@ class AppriseChannel:
         lines = [line_of(member.body) for member in view.members[:LINES_SHOWN]]
         if len(view.members) > LINES_SHOWN:
             lines.append(f"… and {len(view.members) - LINES_SHOWN} more")
+        lines += [f"to approve: {what}: {url}" for what, url in asked(view, self._approve_url)]
         over = message.kind is MessageKind.RESOLVE
         title = f"{'resolved' if over else view.severity.value}: {view.title}"
         kind = "success" if over else _type_of(view.severity)

@@ -15,6 +15,7 @@ from gpuwarden_server.notifications.document import Endpoint
 from gpuwarden_server.notifications.domain import Delivery, Message, MessageKind
 from gpuwarden_server.notifications.http import Poster, delivery_of
 from gpuwarden_server.notifications.planning.cases import CaseView, Member, line_of
+from gpuwarden_server.notifications.sending.channels.asking import ApproveUrl, asked
 from gpuwarden_server.notifications.sending.channels.contract import Dispatch
 from gpuwarden_verdict.entities import Severity
 
@@ -45,7 +46,9 @@ _PASSES = frozenset(
 class SlackChannel:
     """One channel of one workspace."""
 
-    def __init__(self, endpoint: Endpoint, poster: Poster, console_url: str) -> None:
+    def __init__(
+        self, endpoint: Endpoint, poster: Poster, console_url: str, approve_url: ApproveUrl
+    ) -> None:
         self._url = endpoint.urls[0].rstrip("/")
         self._headers = {
             "authorization": f"Bearer {endpoint.secrets[0]}",
@@ -54,6 +57,7 @@ class SlackChannel:
         self._channel = endpoint.channel
         self._poster = poster
         self._console_url = console_url
+        self._approve_url = approve_url
 
     def deliver(self, dispatch: Dispatch) -> Delivery:
         """See `Channel`."""
@@ -133,6 +137,8 @@ class SlackChannel:
             facts.append("acknowledged")
         if self._console_url:
             facts.append(f"<{self._console_url}|console>")
+        links = [f"<{url}|{_escaped(what)}>" for what, url in asked(view, self._approve_url)]
+        asking = [_section(f"Waits for a person: {' · '.join(links)}")] if links else []
         return {
             "text": _escaped(header)[:LONGEST_TEXT],
             "blocks": [
@@ -141,6 +147,7 @@ class SlackChannel:
                     "text": {"type": "plain_text", "text": header[:LONGEST_HEADER], "emoji": True},
                 },
                 _section("\n".join(lines)),
+                *asking,
                 {"type": "context", "elements": [_mrkdwn(" · ".join(facts))]},
             ],
         }

@@ -17,6 +17,7 @@ from gpuwarden_server.notifications.document import Endpoint
 from gpuwarden_server.notifications.domain import Delivery, Message, MessageKind
 from gpuwarden_server.notifications.http import Poster, delivery_of
 from gpuwarden_server.notifications.planning.cases import CaseView, Member, line_of
+from gpuwarden_server.notifications.sending.channels.asking import ApproveUrl, asked
 from gpuwarden_server.notifications.sending.channels.contract import Dispatch
 from gpuwarden_server.notifications.sending.channels.news import is_news, known_of
 from gpuwarden_verdict.entities import Severity
@@ -41,10 +42,13 @@ Block = dict[str, Any]
 class TeamsChannel:
     """One workflow."""
 
-    def __init__(self, endpoint: Endpoint, poster: Poster, console_url: str) -> None:
+    def __init__(
+        self, endpoint: Endpoint, poster: Poster, console_url: str, approve_url: ApproveUrl
+    ) -> None:
         self._url = endpoint.urls[0]
         self._poster = poster
         self._console_url = console_url
+        self._approve_url = approve_url
 
     def deliver(self, dispatch: Dispatch) -> Delivery:
         """See `Channel`."""
@@ -59,7 +63,8 @@ class TeamsChannel:
         title = f"{'resolved' if over else view.severity.value}: {view.title}"
         colour = "good" if over else _COLOURS[view.severity]
         lines = [line_of(member.body) for member in view.members]
-        delivery = self._send(title, colour, lines, _facts(view), dispatch.now)
+        links = asked(view, self._approve_url)
+        delivery = self._send(title, colour, lines, _facts(view), dispatch.now, links)
         if not delivery.delivered:
             return delivery
         return Delivery(http_status=delivery.http_status, external=known_of(view))
@@ -81,40 +86,61 @@ class TeamsChannel:
         return self._send(str(told["title"]), "accent", told["lines"], [], now)
 
     def _send(
-        self, title: str, colour: str, lines: Sequence[str], facts: Sequence[Block], now: float
+        self,
+        title: str,
+        colour: str,
+        lines: Sequence[str],
+        facts: Sequence[Block],
+        now: float,
+        links: Sequence[tuple[str, str]] = (),
     ) -> Delivery:
-        answer = self._poster.post(self._url, self._body(title, colour, lines, facts), {})
+        actions = [_link(f"Approve: {what}", url) for what, url in links]
+        if self._console_url:
+            actions.append(_link("Console", self._console_url))
+        content = _body(title, colour, lines, facts, actions)
+        answer = self._poster.post(self._url, content, {})
         if answer.http_status in (400, 413):
             return Delivery(f"HTTP {answer.http_status}", answer.http_status, hopeless=True)
         return delivery_of(answer, now)
 
-    def _body(self, title: str, colour: str, lines: Sequence[str], facts: Sequence[Block]) -> bytes:
-        """The message, with as many lines as fit."""
-        for shown in range(min(len(lines), LINES_SHOWN), -1, -1):
-            blocks = [_text(line) for line in lines[:shown]]
-            if len(lines) > shown:
-                blocks.append(_text(f"… and {len(lines) - shown} more"))
-            if facts:
-                blocks.append({"type": "FactSet", "facts": list(facts)})
-            content = msgspec.json.encode(self._message(title, colour, blocks))
-            if len(content) <= LARGEST_MESSAGE:
-                break
-        return content
 
-    def _message(self, title: str, colour: str, blocks: Sequence[Block]) -> Block:
-        head = _text(title) | {"size": "medium", "weight": "bolder", "color": colour}
-        card: Block = {
-            "$schema": _SCHEMA,
-            "type": "AdaptiveCard",
-            "version": "1.4",
-            "msteams": {"width": "Full"},
-            "body": [head, *blocks],
-        }
-        if self._console_url:
-            link = {"type": "Action.OpenUrl", "title": "Console", "url": self._console_url}
-            card["actions"] = [link]
-        attachment = {"contentType": _CARD, "contentUrl": None, "content": card}
-        return {"type": "message", "attachments": [attachment]}
+def _body(
+    title: str,
+    colour: str,
+    lines: Sequence[str],
+    facts: Sequence[Block],
+    actions: Sequence[Block],
+) -> bytes:
+    """The message, with as many lines as fit."""
+    for shown in range(min(len(lines), LINES_SHOWN), -1, -1):
+        blocks = [_text(line) for line in lines[:shown]]
+        if len(lines) > shown:
+            blocks.append(_text(f"… and {len(lines) - shown} more"))
+        if facts:
+            blocks.append({"type": "FactSet", "facts": list(facts)})
+        content = msgspec.json.encode(_message(title, colour, blocks, actions))
+        if len(content) <= LARGEST_MESSAGE:
+            break
+    return content
+
+
+def _message(title: str, colour: str, blocks: Sequence[Block], actions: Sequence[Block]) -> Block:
+    head = _text(title) | {"size": "medium", "weight": "bolder", "color": colour}
+    card: Block = {
+        "$schema": _SCHEMA,
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "msteams": {"width": "Full"},
+        "body": [head, *blocks],
+    }
+    if actions:
+        card["actions"] = list(actions)
+    attachment = {"contentType": _CARD, "contentUrl": None, "content": card}
+    return {"type": "message", "attachments": [attachment]}
+
+
+def _link(title: str, url: str) -> Block:
+    return {"type": "Action.OpenUrl", "title": title[:100], "url": url}
 
 
 def _facts(view: CaseView) -> list[Block]:

@@ -1,0 +1,146 @@
+"""Advice that a person approves by the link in a notification, and what that link never does."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuwarden_server.config import Settings
+from gpuwarden_server.notifications.document import Endpoint, EndpointKind
+from gpuwarden_verdict.policy.document import DecisionPhase, Mode
+from tests.builders.feed import exclusions_of, get, quick_settings, xid_event
+from tests.builders.notifying import Story
+from tests.builders.server import Feeder, Running, make_client, make_gpu, running_server
+from tests.fakes.answering import answering
+from tests.fakes.clock import MovedClock
+from tests.fakes.slack import Slack
+from tests.fakes.teams import Teams
+from tests.fakes.waiting import wait_for
+from tests.fakes.webhook_receiver import Receiver, receiving_webhooks
+
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+PUBLIC = "https://gpuwarden.example/"
+
+
+def settings_of(folder: Path, receiver: Receiver, console: str, **overrides: Any) -> Settings:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "notify.toml"
+    file.write_text(
+        f'{console}\n[[endpoints]]\nname = "hook"\nkind = "webhook"\nurl = "{receiver.url}"\n'
+        f'secret = "{SECRET}"\n'
+    )
+    return quick_settings(folder, Mode.ADVISE, notify_file=file, **overrides)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving_webhooks(SECRET) as made:
+        yield made
+
+
+def advised(server: Running, receiver: Receiver, slot: int = 0) -> dict[str, Any]:
+    """The message about advice to exclude a GPU."""
+    name = f"n{slot}"
+    node = Feeder(server, server.mint("agent", name), name)
+    node.introduce([make_gpu(0, name)])
+    node.events(xid_event(79, "0000:10:00.0"))
+
+    def told() -> list[dict[str, Any]]:
+        bodies = [one for one in receiver.bodies.values() if one["type"] == "decision.proposed"]
+        return [one["data"] for one in bodies if one["data"]["node_id"] == name]
+
+    (message,) = wait_for(told, what="advice is told")
+    node.close()
+    return dict(message)
+
+
+def path_of(message: dict[str, Any]) -> str:
+    assert message["approve_url"].startswith(PUBLIC)
+    return "/" + str(message["approve_url"]).removeprefix(PUBLIC)
+
+
+def phase_of(server: Running, message: dict[str, Any]) -> str:
+    return str(get(server, f"/v1/decisions/{message['id']}")["phase"])
+
+
+def form_of(page: httpx.Response) -> dict[str, str]:
+    (word,) = re.findall(r'name="word" value="([^"]+)"', page.text)
+    return {"word": word}
+
+
+def test_only_the_page_of_a_link_approves_and_only_once(tmp_path: Path, receiver: Receiver) -> None:
+    clock = MovedClock()
+    console = f'console_url = "{PUBLIC}"'
+    with running_server(settings_of(tmp_path, receiver, console), clock) as server:
+        first, second = advised(server, receiver, 0), advised(server, receiver, 1)
+        path = path_of(first)
+        with make_client(server.url, None) as anybody:
+            page = anybody.get(path)
+            for _ in range(2):  # as the programs of chats do
+                assert anybody.get(path).status_code == 200
+                assert anybody.head(path).status_code in (200, 405)
+            assert "Exclude GPU GPU-n0-0 on n0?" in page.text
+            assert "form-action 'self'" in page.headers["content-security-policy"]
+            assert page.headers["cache-control"] == "no-store"
+            assert "<form" not in anybody.get("/approve/nonsense").text
+            refused = [
+                anybody.post(path),
+                anybody.post(path, data={"name": "ann", "word": "x"}),
+                anybody.post(path, data={"name": "ann", **form_of(anybody.get(path_of(second)))}),
+                anybody.post(path[:-1] + ("a" if path[-1] != "a" else "b"), data=form_of(page)),
+                anybody.post(path, data=form_of(page)),
+            ]
+            assert [one.status_code for one in refused] == [400, 400, 400, 404, 200]
+            assert "Please say who you are" in refused[-1].text
+            assert phase_of(server, first) == "proposed"
+            done = anybody.post(path, data={"name": "ann <b>\n", "reason": "", **form_of(page)})
+            assert done.status_code == 200
+            assert "Approved by ann &lt;b&gt; (link)" in done.text
+            assert phase_of(server, first) == "in_force"
+            again = anybody.post(path, data={"name": "bo", **form_of(page)})
+            assert "Approved by ann" in again.text, "the first stays who did it"
+            assert "<form" not in anybody.get(path).text
+            clock.ahead += 86_401.0
+            over = anybody.get(path_of(second))
+            assert (over.status_code, "expired" in over.text) == (410, True)
+            assert anybody.post(path_of(second), data=form_of(page)).status_code == 410
+        assert phase_of(server, second) == "proposed"
+        assert [one["node_id"] for one in exclusions_of(server)["exclusions"]] == ["n0"]
+        (entry,) = get(server, "/v1/audit", action="approve_decision")["items"]
+        assert (entry["author"], entry["key_id"]) == ("ann <b> (link)", None)
+        assert (entry["before"]["phase"], entry["after"]["phase"]) == ("proposed", "in_force")
+        kept = json.dumps(get(server, "/v1/notifications/messages", limit=100))
+        assert "approve/" not in kept, "who may read messages may not approve"
+
+
+def test_without_a_public_address_nothing_is_linked(tmp_path: Path, receiver: Receiver) -> None:
+    with running_server(settings_of(tmp_path, receiver, "")) as server:
+        assert "approve_url" not in advised(server, receiver)
+
+
+def test_people_find_the_link_while_it_is_asked_and_not_after(tmp_path: Path) -> None:
+    slack, teams = Slack(), Teams()
+    with answering(slack.answer) as first, answering(teams.answer) as second:
+        at = (f"{first}/api",)
+        chat = Endpoint("chat", EndpointKind.SLACK, at, (slack.token,), channel=slack.channel)
+        cards = Endpoint("cards", EndpointKind.TEAMS, (second + teams.path(),))
+        story = Story(tmp_path / "state", chat, cards)
+        incident = story.incident()
+        story.opens(incident)
+        story.advises(incident)
+        story.passes(120, step_s=10)
+        (message,) = slack.messages.values()
+        url = "https://console.example/approve/dec-00000000000a.signed"
+        assert f"<{url}|exclude node-1 GPU-1>" in json.dumps(message.content)
+        assert [one["url"] for one in teams.cards[0]["actions"]] == [url, "https://console.example"]
+        story.advises(incident, DecisionPhase.IN_FORCE)
+        story.passes(120, step_s=10)
+        assert "approve/" not in json.dumps(message.content)
+        story.close()
