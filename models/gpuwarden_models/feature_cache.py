@@ -36,7 +36,7 @@ class RecordingFacts:
         interval_s: Time between readings.
         step_s: Time between two rows of an entity.
         nodes: Number of nodes.
-        gpus: Number of GPUs.
+        gpus: Number of GPUs at a time; a part that replaced another one is not counted twice.
         origin: "simulated" or what else made it, "" where it does not say.
         generator: Program that made it up, "" where nothing is made up.
         parameters_sha256: Of that program's parameters, "" where it does not say.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from gpuwarden_models.backtest.flags import QUIET_S
 from gpuwarden_models.datasets import Case, Dataset
 
 SETTLING_S = 900.0
@@ -102,6 +103,8 @@ def measure(dataset: Dataset, rows: Bools, probability: Numbers, flags: Bools) -
 def leads_of(dataset: Dataset, rows: Bools, flags: Bools) -> list[tuple[Case, float | None]]:
     """Incidents in these rows, each with its start less its first flag, seconds (None: no flag).
 
+    A flag that stood before the precursor finds nothing; one after QUIET_S without any does.
+
     Args:
         dataset: All rows.
         rows: Which count, shape (N,).
@@ -114,9 +117,17 @@ def leads_of(dataset: Dataset, rows: Bools, flags: Bools) -> list[tuple[Case, fl
         during = rows[own] & (at >= case.precursor_start) & (at < case.end)
         if not (during & (at >= case.start)).any():
             continue
-        flagged = at[during & flags[own]]
+        flagged = at[during & _begins(at, flags[own])]
         found.append((case, case.start - float(flagged.min()) if flagged.size else None))
     return found
+
+
+def _begins(at: Numbers, flags: Bools) -> Bools:
+    """Rows of one entity in which an alarm begins, shape of both."""
+    flagged = np.flatnonzero(flags)
+    begins = np.zeros(flags.size, np.bool_)
+    begins[flagged] = np.diff(at[flagged], prepend=-np.inf) > QUIET_S
+    return begins
 
 
 def labelled(dataset: Dataset) -> Bools:

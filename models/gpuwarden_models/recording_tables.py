@@ -103,6 +103,9 @@ class LabelRow:
         action_needed: False for confounders.
         precursor_start: Epoch seconds from which it may be flagged; `start` where it says nothing.
         mechanism: How it came about, one word of whoever labelled it; "" where it does not say.
+        shows_at: Epoch seconds from which anything that is read or logged is changed by it; None
+            where it does not say.
+        never_shows: Whether it says that nothing ever is.
     """
 
     entity_kind: str
@@ -113,6 +116,8 @@ class LabelRow:
     action_needed: bool
     precursor_start: float
     mechanism: str = ""
+    shows_at: float | None = None
+    never_shows: bool = False
 
 
 def read_fleet(path: Path) -> tuple[FleetRow, ...]:
@@ -215,6 +220,7 @@ def _label(path: Path, number: int, row: Mapping[str, str]) -> LabelRow:
     try:
         start = parse_time(row["start"])
         said = dict(word.split("=", 1) for word in row.get("note", "").split() if "=" in word)
+        shown = said.get("shows", "")
         needed = {"yes": True, "no": False}[row["action_needed"]]
         return LabelRow(
             entity_kind=row["entity_kind"],
@@ -225,6 +231,8 @@ def _label(path: Path, number: int, row: Mapping[str, str]) -> LabelRow:
             action_needed=needed,
             precursor_start=parse_time(said.get("precursor_start", f"{start}")),
             mechanism=said.get("mechanism", ""),
+            shows_at=parse_time(shown) if shown not in ("", "never") else None,
+            never_shows=shown == "never",
         )
     except (ValueError, KeyError) as error:
         raise RecordingError(

@@ -1,4 +1,4 @@
-"""Flags: one incident's span for one entity, and the highest rung that was taken for it."""
+"""Flags: a span of one incident for one entity, and the highest rung that was taken in it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from gpuwarden_wire.metrics import EntityKind
 
 _MOST_REASONS = 6
 
+QUIET_S = 3600.0
+"""What speaks again after so long is another alarm, of the same incident too: a flag is fresh where
+there was none before it for this time, and what stands already finds nothing new."""
+
 
 @dataclass(slots=True)
 class Flag:
-    """What would have been shown of one incident.
+    """What would have been shown of one incident, without QUIET_S of nothing in between.
 
     Attributes:
         name: The entity.
@@ -52,6 +56,7 @@ class FlagBook:
 
     def __init__(self) -> None:
         self._flags: dict[str, Flag] = {}
+        self._former: list[Flag] = []
 
     def watch(
         self, case: EntityCase, moves: Sequence[DecisionMove], pool: PoolPolicy, now: float
@@ -82,12 +87,16 @@ class FlagBook:
 
     def flags(self) -> list[Flag]:
         """All flags, earliest first."""
-        return sorted(self._flags.values(), key=lambda one: (one.first_flagged_at, one.name.entity))
+        flags = [*self._former, *self._flags.values()]
+        return sorted(flags, key=lambda one: (one.first_flagged_at, one.name.entity))
 
     def _note(
         self, incident: Incident, rung: Rung, gated: Rung, risk: float, now: float, held: str
     ) -> None:
         flag = self._flags.get(incident.id)
+        if flag is not None and now - flag.last_flagged_at > QUIET_S:
+            self._former.append(flag)
+            flag = None
         if flag is None:
             flag = self._flags[incident.id] = Flag(
                 name=name_of(incident.entity),

@@ -107,7 +107,7 @@ def _scores(scores: Scores | None) -> list[str]:
     faults = len(scores.outcomes)
     hits = sum(one.flagged_at is not None for one in scores.outcomes)
     rows = [
-        ("Faults flagged before their end", f"{hits} of {faults}"),
+        ("Faults with a flag that began in them", f"{hits} of {faults}"),
         ("False alarms", _rate(scores.false_alarms)),
         ("False exclusions", _rate(scores.false_exclusions)),
         (
@@ -116,6 +116,8 @@ def _scores(scores: Scores | None) -> list[str]:
             f" ({scores.confounders_flagged} shown as suspect)",
         ),
     ]
+    if scores.stood_before:
+        rows.append(("Missed, with a flag that began too early", str(scores.stood_before)))
     if scores.not_judged:
         rows.append(("Labels outside the recorded time", str(scores.not_judged)))
     table = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in rows)

@@ -118,6 +118,7 @@ def scores_form(scores: Scores) -> dict[str, Any]:
     """Scores as JSON; what cannot be told is null."""
     return {
         "recall": _finite(scores.recall),
+        "stood_before": scores.stood_before,
         "false_alarms": _rate_form(scores.false_alarms),
         "false_exclusions": _rate_form(scores.false_exclusions),
         "confounders": scores.confounders,
@@ -157,6 +158,7 @@ def _outcome_form(one: LabelOutcome) -> dict[str, Any]:
         "excluded_at": one.excluded_at,
         "lead_s": one.lead_s,
         "by": one.by,
+        "stood_before": one.stood_before,
     }
 
 

@@ -8,7 +8,6 @@ from statistics import median
 
 from gpuwarden_models.backtest.flags import Flag
 from gpuwarden_models.recording_tables import LabelRow
-from gpuwarden_verdict.entities import Rung
 from gpuwarden_verdict.fusion.gate import poisson_upper
 
 SETTLING_S = 600.0
@@ -24,16 +23,20 @@ class LabelOutcome:
 
     Attributes:
         label: The label.
-        flagged_at: When it was first flagged within it, epoch seconds; None never.
+        flagged_at: When a flag first began within it, or what stood before it was excluded, epoch
+            seconds; None never.
         excluded_at: When it was first excluded within it; None never.
         by: "entity" where the flag is the entity's own, "node" where its node was flagged for it,
             "" for none.
+        stood_before: Whether a flag that began too early to be of it stood when it came. That one
+            finds nothing: it would stand there without the fault too.
     """
 
     label: LabelRow
     flagged_at: float | None
     excluded_at: float | None
     by: str
+    stood_before: bool = False
 
     @property
     def lead_s(self) -> float | None:
@@ -93,8 +96,9 @@ class Scores:
     Attributes:
         outcomes: Of each label that needed action.
         by_class: By fault class.
-        false_alarms: Flags that no label explains, over the healthy time of all GPUs.
-        false_exclusions: Exclusions that no fault explains, over the time of all GPUs in which
+        false_alarms: Flags that began where no label explains them, over the healthy time of all
+            GPUs.
+        false_exclusions: Exclusions that began in no fault, over the time of all GPUs in which
             theirs had no fault. What a confounder caused is false here: the GPU was sound.
         confounding: Labels that must not lead to an exclusion.
         confounders_excluded: Of these, such that did.
@@ -117,8 +121,13 @@ class Scores:
         return len(self.confounding)
 
     @property
+    def stood_before(self) -> int:
+        """Faults that nothing found, with a flag that began before they may be flagged."""
+        return sum(one.stood_before and one.flagged_at is None for one in self.outcomes)
+
+    @property
     def recall(self) -> float:
-        """Share of faults that were flagged before their end; NaN where there is none."""
+        """Share of faults in which a flag began; NaN where there is none."""
         hits = sum(one.flagged_at is not None for one in self.outcomes)
         return hits / len(self.outcomes) if self.outcomes else float("nan")
 
@@ -154,15 +163,15 @@ def score(flags: Sequence[Flag], labels: Sequence[LabelRow], watched: Watched) -
     faults = [one for one in inside if one.action_needed]
     confounders = [one for one in inside if not one.action_needed]
     outcomes = tuple(_outcome(label, flags, watched) for label in faults)
-    false = [flag for flag in flags if not _explained(flag, inside, watched)]
+    false = [flag for flag in flags if not _explained(flag, flag.first_flagged_at, inside, watched)]
     days = _healthy_days(inside, watched)
     at_risk = _healthy_days(faults, watched)
     excluded = [
         flag
         for flag in flags
-        if flag.rung >= Rung.EXCLUDE and not _explained(flag, faults, watched)
+        if (at := flag.first_excluded_at) is not None and not _explained(flag, at, faults, watched)
     ]
-    touched = [_touching(label, flags, watched) for label in confounders]
+    touched = [_begun_in(label, flags, watched) for label in confounders]
     return Scores(
         outcomes=outcomes,
         by_class=_by_class(outcomes, false, days),
@@ -170,7 +179,7 @@ def score(flags: Sequence[Flag], labels: Sequence[LabelRow], watched: Watched) -
         false_exclusions=Rate(len(excluded), at_risk),
         confounding=tuple(confounders),
         confounders_excluded=sum(
-            bool(_touching(label, excluded, watched)) for label in confounders
+            bool(_excluded_in(label, excluded, watched)) for label in confounders
         ),
         confounders_flagged=sum(bool(some) for some in touched),
         not_judged=len(labels) - len(inside),
@@ -178,21 +187,26 @@ def score(flags: Sequence[Flag], labels: Sequence[LabelRow], watched: Watched) -
 
 
 def _outcome(label: LabelRow, flags: Sequence[Flag], watched: Watched) -> LabelOutcome:
-    own = [flag for flag in flags if _is_same(flag, label) and _overlaps(flag, label)]
-    wide = [flag for flag in flags if _is_around(flag, label, watched) and _overlaps(flag, label)]
-    found = own or wide
+    same = [flag for flag in flags if _is_same(flag, label)]
+    around = [flag for flag in flags if _is_around(flag, label, watched)]
+    own, wide = _risen_in(label, same), _risen_in(label, around)
+    flagged = min(own or wide, default=None)
+    excluded = min(_excluded_at(label, (*same, *around)), default=None)
     begin = label.precursor_start
-    flagged = min((max(flag.first_flagged_at, begin) for flag in found), default=None)
-    excluded = min(
-        (
-            max(flag.first_excluded_at, begin)
-            for flag in (*own, *wide)
-            if flag.first_excluded_at is not None
-        ),
-        default=None,
-    )
+    stood = any(f.first_flagged_at < begin <= f.last_flagged_at for f in (*same, *around))
     by = "entity" if own else "node" if wide else ""
-    return LabelOutcome(label, flagged, excluded, by)
+    return LabelOutcome(label, flagged, excluded, by, stood)
+
+
+def _risen_in(label: LabelRow, flags: Sequence[Flag]) -> list[float]:
+    """When flags began within a label, or what stood before it then led to an exclusion."""
+    begun = [at for flag in flags if _is_within(at := flag.first_flagged_at, label)]
+    return [*begun, *_excluded_at(label, flags)]
+
+
+def _excluded_at(label: LabelRow, flags: Sequence[Flag]) -> list[float]:
+    found = (flag.first_excluded_at for flag in flags)
+    return [at for at in found if at is not None and _is_within(at, label)]
 
 
 def _is_same(flag: Flag, label: LabelRow) -> bool:
@@ -221,19 +235,29 @@ def _node_of(label: LabelRow, watched: Watched) -> str:
             return ""
 
 
-def _overlaps(flag: Flag, label: LabelRow, settling_s: float = 0.0) -> bool:
-    until = label.end + settling_s
-    return flag.first_flagged_at <= until and flag.last_flagged_at >= label.precursor_start
+def _is_within(at: float, label: LabelRow, settling_s: float = 0.0) -> bool:
+    return label.precursor_start <= at <= label.end + settling_s
 
 
-def _touching(label: LabelRow, flags: Sequence[Flag], watched: Watched) -> list[Flag]:
-    return [flag for flag in flags if _explained(flag, [label], watched)]
+def _begun_in(label: LabelRow, flags: Sequence[Flag], watched: Watched) -> list[Flag]:
+    return [flag for flag in flags if _explained(flag, flag.first_flagged_at, [label], watched)]
 
 
-def _explained(flag: Flag, labels: Sequence[LabelRow], watched: Watched) -> bool:
-    """Whether a label speaks of it; one of a leaf, a mount or a job also of what is behind it."""
+def _excluded_in(label: LabelRow, flags: Sequence[Flag], watched: Watched) -> list[Flag]:
+    return [
+        flag
+        for flag in flags
+        if (at := flag.first_excluded_at) is not None and _explained(flag, at, [label], watched)
+    ]
+
+
+def _explained(flag: Flag, at: float, labels: Sequence[LabelRow], watched: Watched) -> bool:
+    """Whether a label speaks of it then; one of a leaf, a mount or a job of what is behind it too.
+
+    What began before it does not become right by standing until it comes.
+    """
     for label in labels:
-        if not _overlaps(flag, label, SETTLING_S):
+        if not _is_within(at, label, SETTLING_S):
             continue
         behind = watched.behind.get((label.entity_kind, label.entity), frozenset())
         if flag.name.node in behind or _is_same(flag, label) or _is_around(flag, label, watched):

@@ -19,7 +19,7 @@ from gpuwarden_models.evaluation.exclusion.page import exclusion_bar
 from gpuwarden_models.evaluation.plain import duration, number, plain, share, span, table
 from gpuwarden_models.evaluation.results import Results
 from gpuwarden_models.evaluation.score_page import calibrations, left_out_figures
-from gpuwarden_models.evaluation.sets import NO_PRECURSORS, OTHER_SEEDS, SECOND, Use
+from gpuwarden_models.evaluation.sets import HEALTHY_OF, NO_PRECURSORS, OTHER_SEEDS, SECOND, Use
 from gpuwarden_models.evaluation.statistics import rate_bound, wilson
 from gpuwarden_models.evaluation.system_page import hard, hard_delays, system_traces
 from gpuwarden_models.evaluation.traces import EXCLUDED, SUSPECT, Trace
@@ -109,20 +109,19 @@ def _verdict(met: bool, faults: int) -> Verdict:
     return Verdict.MET if met else Verdict.NOT_MET
 
 
-def _false_rate(results: Results, height: float) -> tuple[int, float, str]:
-    """False flags over the nearly healthy recordings; where there are none, over all."""
-    healthy = results.groups(Use.HEALTHY)
-    some = [one for group in (healthy or results.groups(Use.TEST)).values() for one in group]
-    traces = system_traces(results, some)
+def _false_rate(results: Results, name: str, height: float) -> tuple[int, float, str]:
+    """False flags over healthy days of the program that made a set, else over the set itself."""
+    healthy = results.groups(Use.HEALTHY).get(HEALTHY_OF[name])
+    traces = system_traces(results, healthy or results.groups(Use.TEST)[name])
     false = sum(score >= height for trace in traces for score in trace.false)
-    where = "nearly healthy recordings" if healthy else "recordings full of confounders"
+    where = HEALTHY_OF[name] if healthy else f"{name}, full of confounders"
     return false, sum(trace.fleet_days for trace in traces), where
 
 
 def _all_bar(results: Results, name: str, traced: list[Trace], traces: list[Trace]) -> Bar:
     one = operating(traced, EXCLUDED, results.options.seed)
     every = operating(traces, EXCLUDED, results.options.seed)
-    false, days, where = _false_rate(results, EXCLUDED)
+    false, days, where = _false_rate(results, name, EXCLUDED)
     rate, bound = (false / days if days else float("inf")), rate_bound(false, days)
     verdict = _verdict(one.recall >= _RECALL and rate <= EXCLUSION_BUDGET, one.incidents)
     if verdict is Verdict.MET and days < ENOUGH_FLEET_DAYS:
@@ -139,7 +138,7 @@ def _all_bar(results: Results, name: str, traced: list[Trace], traces: list[Trac
 
 def _advice_bar(results: Results, name: str, traces: list[Trace]) -> Bar:
     one = operating(traces, SUSPECT, results.options.seed)
-    false, days, where = _false_rate(results, SUSPECT)
+    false, days, where = _false_rate(results, name, SUSPECT)
     bound = rate_bound(false, days)
     precision = ", ".join(
         f"{share(plain(base * one.recall / (base * one.recall + bound)))} at {base:g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuwarden_models.datasets import Case, dataset_of
@@ -18,6 +18,7 @@ from gpuwarden_models.evaluation.scorers import (
     novelty_scorers,
     shipped_scorers,
     single_scorers,
+    supported_scorers,
     without_cases,
     without_plane,
 )
@@ -47,11 +48,14 @@ class Scored:
         traces: By recording.
         calibration: By recording and kind; empty where it gives no probability.
         told: What it rests on, in words.
+        supported: The same as `traces`, of rows alone that as many planes support as the gate asks
+            for; empty where nobody asks.
     """
 
     traces: dict[str, Trace]
     calibration: dict[str, dict[str, Calibration]]
     told: str = ""
+    supported: dict[str, Trace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,9 @@ class Bench:
 
 def score_shipped(bench: Bench, models: FusionModels) -> Scored:
     """The models under evaluation."""
-    return _scored(bench, shipped_scorers(models), calibrated=True)
+    scored = _scored(bench, shipped_scorers(models), calibrated=True)
+    supported = _scored(bench, supported_scorers(models)).traces
+    return replace(scored, supported=supported)
 
 
 def score_retrained(bench: Bench) -> Scored:

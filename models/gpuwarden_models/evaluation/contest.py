@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuwarden_models.evaluation.budgets import Operating, operating, threshold_for
+from gpuwarden_models.evaluation.budgets import (
+    EXCLUSION_BUDGET,
+    Operating,
+    operating,
+    threshold_for,
+)
 from gpuwarden_models.evaluation.comparison import (
     IN_SAMPLE,
     LOGISTIC,
@@ -93,16 +98,16 @@ def _entrants(
 ) -> dict[str, Operating]:
     seed = results.options.seed
     entrants: dict[str, Operating] = {}
+    own = {name: _traces(one, budget) for name, one in scored.items()}
     for floored, name in ((FLOORED, SHIPPED), (FLOORED_RETRAINED, RETRAINED)):
-        if name in scored:
-            limit = threshold_for(results.with_floor(scored[name].traces, tuned), budget)
+        if name in own:
+            limit = threshold_for(results.with_floor(own[name], tuned), budget)
             # What rules exclude stays excluded, even where they alone overspend the budget.
             limit = min(limit, 1.5)
-            traces = results.with_floor(scored[name].traces, names)
-            entrants[floored] = operating(traces, limit, seed)
-    for name, one in scored.items():
-        limit = threshold_for([one.traces[place] for place in tuned], budget)
-        entrants[name] = operating([one.traces[place] for place in names], limit, seed)
+            entrants[floored] = operating(results.with_floor(own[name], names), limit, seed)
+    for name, traces in own.items():
+        limit = threshold_for([traces[place] for place in tuned], budget)
+        entrants[name] = operating([traces[place] for place in names], limit, seed)
     for rules in (CATALOGUE, OPEN_RULES, ABSENCE):
         entrants[rules] = operating(results.baseline(rules, names, budget), 1.0, seed)
     oracle = [_oracle(results.played(name).system) for name in names]
@@ -110,10 +115,15 @@ def _entrants(
     return entrants
 
 
+def _traces(scored: Scored, budget: float) -> Mapping[str, Trace]:
+    """For exclusion what ships needs several planes, as its gate asks; for advice it does not."""
+    return scored.supported or scored.traces if budget <= EXCLUSION_BUDGET else scored.traces
+
+
 def _oracle(trace: Trace) -> Trace:
     """Alarms where and when a fault may first be flagged: what no scorer can beat."""
     incidents = tuple(
-        IncidentTrace(one.incident, ((one.incident.precursor_start, 1.0),))
+        IncidentTrace(one.incident, ((one.incident.precursor_start, 0.0, 1.0),))
         for one in trace.incidents
     )
     return Trace(incidents, (), trace.fleet_days)

@@ -31,6 +31,8 @@ class Incident:
         precursor_start: Epoch seconds from which it may be flagged.
         start: Epoch seconds from which action is needed.
         end: Epoch seconds of its end, or of the recording.
+        leaves_trace: Whether anything that is read or logged is changed by it before that, as the
+            program that made it up says; true where nobody says.
     """
 
     kind: str
@@ -41,6 +43,7 @@ class Incident:
     precursor_start: float
     start: float
     end: float
+    leaves_trace: bool = True
 
     @property
     def announced(self) -> bool:
@@ -101,6 +104,8 @@ class Ground:
             precursor_start=row.precursor_start,
             start=row.start,
             end=min(row.end, self.end + 1.0),
+            leaves_trace=not row.never_shows
+            and (row.shows_at is None or row.shows_at < min(row.end, self.end)),
         )
 
     def _node(self, kind: str, entity: str) -> str:
@@ -126,10 +131,9 @@ class Ground:
         )
         return max(0.0, gpus * (self.end - self.start) - labelled) / DAY_S
 
-    def is_right(self, number: int, since: float, until: float) -> bool:
-        """Whether an alarm of an entity over that time touches a fault that it speaks of."""
-        spans = self._right.get(number, ())
-        return any(since <= last and until >= first for first, last in spans)
+    def is_right(self, number: int, at: float) -> bool:
+        """Whether an alarm of an entity that begins then begins in a fault that it speaks of."""
+        return any(first <= at <= last for first, last in self._right.get(number, ()))
 
     def right(self, entity: NDArray[np.int64], at: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which moments of entities lie in a fault that they speak of, shape (N,).

@@ -85,8 +85,8 @@ class Results:
         return [as_trace(self.played(name).baselines[rules], chosen) for name in names]
 
     def with_floor(self, scored: Mapping[str, Trace], names: Sequence[str]) -> list[Trace]:
-        """A learnt score with what the rules exclude."""
-        return [joined(scored[name], self.played(name).rules, EXCLUDED) for name in names]
+        """A learnt score with what the rules exclude, both seen at the same looks."""
+        return [joined(scored[name], self.played(name).rules_at_looks, EXCLUDED) for name in names]
 
     def _maybe(self, name: str, kind: type[_T]) -> _T | None:
         found = self._book.result(name)

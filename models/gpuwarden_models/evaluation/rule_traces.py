@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import floor, inf
 
+from gpuwarden_models.backtest.flags import QUIET_S
 from gpuwarden_models.backtest.naming import Name
 from gpuwarden_models.evaluation.ground import DAY_S, Ground, Incident
 from gpuwarden_models.evaluation.rules.contract import Fired
@@ -22,7 +23,7 @@ class RuleIncident:
 
     Attributes:
         incident: The incident.
-        first: Epoch seconds by rule.
+        first: Epoch seconds of the first time that it fired afresh, by rule.
     """
 
     incident: Incident
@@ -71,7 +72,7 @@ def trace_rules(ground: Ground, fired: Sequence[Fired]) -> RuleTrace:
         if number is None:
             continue
         by_entity[number].append(one)
-        if not ground.is_right(number, one.at, one.at):
+        if not ground.is_right(number, one.at):
             false[number, int((one.at - ground.start) // DAY_S)].add(one.rule)
     incidents = tuple(
         RuleIncident(incident, _first(incident, [by_entity.get(n, []) for n in sorted(concerned)]))
@@ -83,9 +84,13 @@ def trace_rules(ground: Ground, fired: Sequence[Fired]) -> RuleTrace:
 
 def _first(incident: Incident, fired: Sequence[Sequence[Fired]]) -> dict[str, float]:
     first: dict[str, float] = {}
-    for one in (one for some in fired for one in some):
-        if incident.precursor_start <= one.at < incident.end:
-            first[one.rule] = min(one.at, first.get(one.rule, one.at))
+    for some in fired:
+        last: dict[str, float] = {}
+        for one in some:
+            is_fresh = one.at - last.get(one.rule, -inf) > QUIET_S
+            if is_fresh and incident.precursor_start <= one.at < incident.end:
+                first[one.rule] = min(one.at, first.get(one.rule, one.at))
+            last[one.rule] = one.at
     return first
 
 
@@ -119,7 +124,7 @@ def as_trace(trace: RuleTrace, chosen: frozenset[str]) -> Trace:
         IncidentTrace(
             one.incident,
             tuple(
-                (at, 1.0)
+                (at, 0.0, 1.0)
                 for at in sorted(at for rule, at in one.first.items() if rule in chosen)[:1]
             ),
         )

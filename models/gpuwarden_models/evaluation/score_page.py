@@ -67,7 +67,10 @@ def _told(results: Results) -> str:
     words = f" Best single threshold: {single.told}." if single is not None else ""
     return (
         "The open rule set is written from a published summary of its groups, not from its code."
-        f" Learnt scores look at rows every 10 min, so their delays are those of the rows.{words}"
+        " All look equally often: what a rule said, or a score, is known at the next look, every 10"
+        " min, so delays here are those of the looks; the whole system above is swept at each"
+        " reading. At the exclusion budget the shipped score counts where as many planes support it"
+        f" as its gate asks for.{words}"
     )
 
 
@@ -101,7 +104,7 @@ def left_out_figures(results: Results, step: str) -> dict[str, Unseen]:
         limit = min(one.threshold, 1.5)
         alone = [_only(trace, by, word) for trace in one.traces.values()]
         floor = [
-            _only(joined(trace, results.played(name).rules, EXCLUDED), by, word)
+            _only(joined(trace, results.played(name).rules_at_looks, EXCLUDED), by, word)
             for name, trace in one.traces.items()
         ]
         strange = [

@@ -16,7 +16,10 @@ from gpuwarden_models.fitting import Split, fit_plain, scores
 from gpuwarden_models.measures import labelled
 from gpuwarden_models.surroundings import novelty_of
 from gpuwarden_verdict.features import FEATURE_SETS, FeatureSet
-from gpuwarden_verdict.fusion import FusionModels
+from gpuwarden_verdict.fusion import FusionModel, FusionModels
+from gpuwarden_verdict.fusion.explain import contributions
+from gpuwarden_verdict.fusion.fuse import LOOK_PROBABILITY
+from gpuwarden_verdict.fusion.gate import PLANE_LOG_ODDS, WANTED_PLANES
 from gpuwarden_verdict.fusion.predict import log_odds, probability
 from gpuwarden_verdict.signals import Plane
 from gpuwarden_wire.metrics import EntityKind
@@ -51,6 +54,28 @@ def shipped_scorers(models: FusionModels) -> Scorers:
         return lambda matrix: probability(log_odds(models[kind], matrix))
 
     return {kind: scorer(kind) for kind in models}
+
+
+def supported_scorers(models: FusionModels) -> Scorers:
+    """The same for exclusion: 0 where fewer planes support the score than the gate asks for."""
+
+    def scorer(model: FusionModel) -> Scorer:
+        planes = [one.plane for one in model.features.features]
+        places = [np.array([one is plane for one in planes]) for plane in set(planes)]
+
+        def supported(matrix: Matrix) -> Scores:
+            chance = probability(log_odds(model, matrix))
+            worth = np.flatnonzero(chance >= LOOK_PROBABILITY)
+            shares, _ = contributions(model, matrix[worth])
+            raised = [shares[:, own].sum(axis=1) >= PLANE_LOG_ODDS for own in places]
+            enough = np.sum(raised, axis=0) >= WANTED_PLANES
+            found = np.zeros(chance.size)
+            found[worth[enough]] = chance[worth[enough]]
+            return found
+
+        return supported
+
+    return {kind: scorer(model) for kind, model in models.items()}
 
 
 def fusion_scorers(lesson: Lesson, trees: int) -> Scorers:

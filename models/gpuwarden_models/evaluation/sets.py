@@ -13,14 +13,18 @@ from gpuwarden_models.simulate import Variation, simulate
 
 GENERATOR = "gpuwarden-simulator"
 
-OTHER_SEEDS, SECOND, NEARLY_HEALTHY, CONFOUNDERS, NO_PRECURSORS, REAL_BACKGROUND = (
+OTHER_SEEDS, SECOND, CONFOUNDERS, NO_PRECURSORS, REAL_BACKGROUND = (
     "other seeds",
     "second generator",
-    "nearly healthy",
     "confounders only",
     "no precursors",
     "real background, spliced",
 )
+
+
+NEARLY_HEALTHY, SECOND_HEALTHY = "nearly healthy", "nearly healthy, second generator"
+HEALTHY_OF = {OTHER_SEEDS: NEARLY_HEALTHY, SECOND: SECOND_HEALTHY}
+"""Where the false rate of a set comes from: healthy days of the program that made it, no others."""
 
 
 class Use(StrEnum):
@@ -42,7 +46,8 @@ class Sizes:
         interval_s: Time between readings.
         train_sets: Recordings to learn from.
         test_sets: Recordings of the set with other seeds.
-        healthy_days: Length of the nearly healthy time, in recordings of HEALTHY_SHARD_DAYS.
+        healthy_days: Length of the nearly healthy time of each generator, in recordings of at most
+            HEALTHY_SHARD_DAYS.
         curve_nodes: Nodes of the curve over sampling intervals.
         curve_hours: Its length.
         curve_intervals_s: Its intervals.
@@ -71,6 +76,9 @@ QUICK = Sizes(
 )  # fmt: skip
 
 HEALTHY_SHARD_DAYS = 10.0
+HEALTHY_DENSITY = 0.0032
+"""Of the second generator: 0.31 faults a day on 500 GPUs, as published, where density 1 has 96."""
+
 USUAL = Variation()
 
 
@@ -169,15 +177,20 @@ def recipes(sizes: Sizes, seed: int, *, real: bool = False) -> list[Recipe]:
 
 
 def _healthy(sizes: Sizes, seed: int) -> list[Recipe]:
+    """Of both generators in turn, so that a run that is stopped has some days of each."""
     shards = round(sizes.healthy_days / HEALTHY_SHARD_DAYS + 0.499)
     days = sizes.healthy_days / max(shards, 1)
+    calibrated, seldom = Variation(rates="calibrated"), Variation(fault_factor=HEALTHY_DENSITY)
     return [
         Recipe(
-            f"healthy-{number}", NEARLY_HEALTHY, Use.HEALTHY, sizes.nodes, 24.0 * days,
-            1000 * seed + 500 + number, sizes.interval_s,
-            variation=Variation(rates="calibrated"), rows=False,
+            f"{name}-{number}", group, Use.HEALTHY, sizes.nodes, 24.0 * days,
+            1000 * seed + first + number, sizes.interval_s, generator, variation, rows=False,
         )
         for number in range(shards)
+        for name, group, first, generator, variation in (
+            ("healthy", NEARLY_HEALTHY, 500, GENERATOR, calibrated),
+            ("second-healthy", SECOND_HEALTHY, 700, SECOND_GENERATOR, seldom),
+        )
     ]  # fmt: skip
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwarden_models.backtest.flags import Flag
+from gpuwarden_models.backtest.flags import QUIET_S, Flag
 from gpuwarden_models.evaluation.ground import DAY_S, Ground, Incident
-from gpuwarden_verdict.entities import Rung
+
+LOOK_S = 600.0
+"""Whoever is compared looks so often, no oftener: each look more is a chance more to be right, and
+to be wrong."""
 
 MOST_KEPT = 3000
 """False alarms that are kept, highest first: budgets allow far fewer."""
 
-Climb = tuple[float, float]
-"""When a score was first so high, and how high."""
+SLACK_S = 1.0
+"""A reading that comes a little before its time is of the look that it was due for."""
+
+Climb = tuple[float, float, float]
+"""When a score rose, from what height, and to which: a fresh alarm at any threshold between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class IncidentTrace:
 
     Attributes:
         incident: The incident.
-        climbs: Each new height between its precursor and its end, earliest first.
+        climbs: Each rise between its precursor and its end, earliest first.
         line_at: First kernel line that acts alone, epoch seconds; None for none.
     """
 
@@ -34,8 +40,8 @@ class IncidentTrace:
     line_at: float | None = None
 
     def first_alarm(self, threshold: float) -> float | None:
-        """When the score first reached the threshold; None never."""
-        return next((at for at, score in self.climbs if score >= threshold), None)
+        """When the score first rose to the threshold from below; None never."""
+        return next((at for at, below, to in self.climbs if below < threshold <= to), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,11 @@ class Trace:
     incidents: tuple[IncidentTrace, ...]
     false: tuple[float, ...]
     fleet_days: float
+
+
+def look_of(at: float, start: float) -> int:
+    """Number of the look that a moment belongs to, from 0."""
+    return int((at - start + SLACK_S) // LOOK_S)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,16 +105,34 @@ def trace_alarms(ground: Ground, alarms: Alarms) -> Trace:
 
 
 def _climbs(alarms: Alarms, incident: Incident, concerned: Sequence[int]) -> tuple[Climb, ...]:
-    spans = [np.searchsorted(alarms.entity, (number, number + 1)) for number in concerned]
-    rows = np.concatenate([np.empty(0, np.int64), *(np.arange(*span) for span in spans)])
-    rows = rows[alarms.score[rows] > 0]
-    at = alarms.at[rows]
-    rows = rows[(at >= incident.precursor_start) & (at < incident.end)]
-    rows = rows[np.argsort(alarms.at[rows], kind="stable")]
-    score = alarms.score[rows]
-    before = np.concatenate([[0.0], np.maximum.accumulate(score)[:-1]]) if score.size else score
-    new = score > before
-    return tuple(zip(alarms.at[rows][new].tolist(), score[new].tolist(), strict=True))
+    found: list[Climb] = []
+    for number in concerned:
+        first, last = np.searchsorted(alarms.entity, (number, number + 1)).tolist()
+        found += _rises(alarms.at[first:last], alarms.score[first:last], incident)
+    return fresh(found)
+
+
+def _rises(
+    at: NDArray[np.float64], score: NDArray[np.float64], incident: Incident
+) -> Iterator[Climb]:
+    """Rises of one entity within a fault, above the highest that it showed shortly before each."""
+    order = np.argsort(at, kind="stable")
+    at, score = at[order], score[order]
+    begin = int(np.searchsorted(at, incident.precursor_start))
+    since = np.searchsorted(at, at - QUIET_S)
+    for row in range(begin, int(np.searchsorted(at, incident.end))):
+        before = max(0.0, float(score[since[row] : row].max(initial=0.0)))
+        if score[row] > before:
+            yield float(at[row]), before, float(score[row])
+
+
+def fresh(climbs: Iterable[Climb]) -> tuple[Climb, ...]:
+    """In order of time, without those that add nothing to one before."""
+    kept: list[Climb] = []
+    for one in sorted(climbs):
+        if not any(old[1] <= one[1] and one[2] <= old[2] for old in kept):
+            kept.append(one)
+    return tuple(kept)
 
 
 SUSPECT, EXCLUDED = 1.0, 2.0
@@ -111,17 +140,15 @@ SUSPECT, EXCLUDED = 1.0, 2.0
 
 
 def trace_flags(ground: Ground, flags: Sequence[Flag]) -> Trace:
-    """The whole system as a scorer of two heights; a flag that stands is one alarm."""
+    """The whole system as a scorer of two heights; a flag that stands is one alarm.
+
+    A flag that began where no fault explains it is false, however long it stands. One that was
+    right when it began, and led to an exclusion once the fault was over, excluded wrongly.
+    """
     numbers = {(name.kind, name.entity): place for place, name in enumerate(ground.names)}
     found = [(numbers[flag.name.kind, flag.name.entity], flag) for flag in flags]
-    false = sorted(
-        (
-            EXCLUDED if flag.rung >= Rung.EXCLUDE else SUSPECT
-            for number, flag in found
-            if not ground.is_right(number, flag.first_flagged_at, flag.last_flagged_at)
-        ),
-        reverse=True,
-    )
+    heights = (_false_height(ground, number, flag) for number, flag in found)
+    false = sorted((height for height in heights if height > 0), reverse=True)
     traces = []
     for incident, concerned in zip(ground.incidents, ground.concerned, strict=True):
         own = [flag for number, flag in found if number in concerned]
@@ -129,17 +156,20 @@ def trace_flags(ground: Ground, flags: Sequence[Flag]) -> Trace:
     return Trace(tuple(traces), tuple(false[:MOST_KEPT]), ground.healthy_fleet_days)
 
 
+def _false_height(ground: Ground, number: int, flag: Flag) -> float:
+    excluded = flag.first_excluded_at
+    if excluded is not None and not ground.is_right(number, excluded):
+        return EXCLUDED
+    return 0.0 if ground.is_right(number, flag.first_flagged_at) else SUSPECT
+
+
 def _flag_climbs(incident: Incident, flags: Sequence[Flag]) -> tuple[Climb, ...]:
-    begin = incident.precursor_start
-    live = [one for one in flags if one.first_flagged_at < incident.end]
-    live = [one for one in live if one.last_flagged_at >= begin]
-    suspect = min((max(one.first_flagged_at, begin) for one in live), default=None)
-    excluded = min(
-        (max(one.first_excluded_at, begin) for one in live if one.first_excluded_at is not None),
-        default=None,
-    )
-    if excluded is not None and excluded < incident.end:
-        if suspect is not None and suspect < excluded:
-            return (suspect, SUSPECT), (excluded, EXCLUDED)
-        return ((excluded, EXCLUDED),)
-    return () if suspect is None else ((suspect, SUSPECT),)
+    """What began within the fault: of a flag that stood before, only that it then excluded."""
+    climbs: list[Climb] = []
+    for one in flags:
+        suspect, excluded = one.first_flagged_at, one.first_excluded_at
+        if incident.precursor_start <= suspect < incident.end:
+            climbs.append((suspect, 0.0, SUSPECT))
+        if excluded is not None and incident.precursor_start <= excluded < incident.end:
+            climbs.append((excluded, 0.0 if excluded == suspect else SUSPECT, EXCLUDED))
+    return fresh(climbs)

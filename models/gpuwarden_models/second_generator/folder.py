@@ -6,6 +6,7 @@ import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -79,12 +80,12 @@ def write_recording(
     )
     jobs, incidents = as_it_went(planned, drawn)
     readings = quiet(seed, nodes, times(hours, interval_s), interval_s, jobs)
-    play(readings, incidents)
+    shown = play(readings, incidents)
     lose(readings, np.random.default_rng([seed, 3]))
     out.mkdir(parents=True, exist_ok=True)
     _write_metrics(out / "metrics", readings, np.random.default_rng([seed, 4]), seed)
     end = float(readings.at[-1]) + interval_s
-    _write_tables(out, nodes, seed, end, jobs, incidents)
+    _write_tables(out, nodes, seed, end, jobs, list(zip(incidents, shown, strict=True)))
     _write_lines(out / "kernel", readings)
     described = {
         "format": "gpuwarden-recording", "version": 1, "interval_s": interval_s,
@@ -202,7 +203,12 @@ def _uuid(seed: int, row: int) -> str:
 
 
 def _write_tables(
-    out: Path, nodes: int, seed: int, end: float, jobs: Sequence[Job], incidents: Sequence[Incident]
+    out: Path,
+    nodes: int,
+    seed: int,
+    end: float,
+    jobs: Sequence[Job],
+    incidents: Sequence[tuple[Incident, float]],
 ) -> None:
     _write_csv(
         out / "fleet.csv", "node,gpu_index,gpu_uuid,serial,pci_bus_id,model,rack,leaf,mounts",
@@ -224,7 +230,7 @@ def _write_tables(
     _write_csv(
         out / "labels.csv",
         "entity_kind,entity,fault_class,start,end,action_needed,note",
-        (row for one in incidents for row in _labels(one, seed)),
+        (row for one, shown in incidents for row in _labels(one, shown, seed)),
     )
 
 
@@ -235,8 +241,10 @@ def _ending(job: Job, end: float) -> tuple[str, str, str]:
     return f"{job.end:.3f}", job.state, "0:0" if job.state == "COMPLETED" else "1:0"
 
 
-def _labels(one: Incident, seed: int) -> Iterable[tuple[str, ...]]:
+def _labels(one: Incident, shown: float, seed: int) -> Iterable[tuple[str, ...]]:
     kind, note = one.kind, f"mechanism={one.name}"
+    if kind.action:
+        note += f" shows={shown:.3f}" if shown < inf else " shows=never"
     if kind.announced:
         note += f" precursor_start={one.announced_at:.3f}"
     match kind.entity:

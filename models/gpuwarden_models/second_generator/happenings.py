@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from gpuwarden_models.second_generator.levels import Floats, Readings
 from gpuwarden_models.second_generator.lines import bus_line, dimm_line, lockup_line, xid_line
 from gpuwarden_models.second_generator.plan import GPUS, HOUR_S, NICS, Incident
+from gpuwarden_models.second_generator.shows import watched
 
 _SBE, _DBE = "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"
 _SPARED, _LOST_ROWS = (
@@ -86,8 +88,13 @@ class _Scene:
         return per_hour * self.readings.step_s / HOUR_S
 
 
-def play(readings: Readings, incidents: Sequence[Incident]) -> None:
-    """Let everything happen, in order of onset."""
+def play(readings: Readings, incidents: Sequence[Incident]) -> list[float]:
+    """Let everything happen, in order of onset.
+
+    Returns:
+        Epoch seconds from which each changes anything that is written, infinite where it does not.
+    """
+    shown: list[float] = []
     for one in incidents:
         first, start, end = np.searchsorted(readings.at, [one.announced_at, one.start, one.end])
         scene = _Scene(
@@ -95,8 +102,9 @@ def play(readings: Readings, incidents: Sequence[Incident]) -> None:
             slice(int(start), int(end)), one.node * GPUS + min(one.part, GPUS - 1),
             one.node * NICS + one.part % NICS,
         )  # fmt: skip
-        _PLAYS[one.name](scene)
+        shown.append(watched(readings, int(first), int(end), partial(_PLAYS[one.name], scene)))
         _mend(scene)
+    return shown
 
 
 def _mend(scene: _Scene) -> None:

@@ -34,6 +34,9 @@ class ActiveFault:
         job_id: Job that it ended, "" none so far.
         drawn: What it drew for its nodes, None so far.
         entity: What it is on by name: parts are replaced, and the next one has another.
+        shows_at: Epoch seconds from which it changes what is read or logged; None as long as
+            nothing does.
+        counts_expected: Counts beyond the usual ones that were to be expected so far.
     """
 
     def __init__(self, fault: ScriptedFault, row: int) -> None:
@@ -43,6 +46,8 @@ class ActiveFault:
         self.drawn: NDArray[np.float64] | None = None
         self.entity = fault.entity
         self.said: set[str] = set()
+        self.shows_at: float | None = None
+        self.counts_expected = 0.0
 
     @property
     def progress(self) -> float:

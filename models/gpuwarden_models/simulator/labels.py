@@ -22,8 +22,9 @@ class Label:
         start: Epoch seconds from which action is needed.
         end: Epoch seconds of the repair; infinite where it outlasts the recording.
         action_needed: False for confounders.
-        note: `mechanism=` and the fault's name, `precursor_start=` where it may be flagged before
-            `start`.
+        note: `mechanism=` and the fault's name; of what needs action `shows=` from when anything
+            that is read or logged is changed, or "never"; `precursor_start=` where it may be
+            flagged before `start`.
     """
 
     entity_kind: str
@@ -52,6 +53,9 @@ def labels_of(active: ActiveFault, start: float, topology: Topology) -> Iterator
     fault = active.fault
     onset = start + fault.at_s
     note = f"simulated mechanism={fault.name}"
+    if fault.kind.action_needed:
+        shown = "never" if active.shows_at is None else f"{active.shows_at:.3f}"
+        note = f"{note} shows={shown}"
     if fault.kind.action_needed and fault.needed_after_s > 0:
         note = f"{note} precursor_start={onset:.3f}"
     begin, end = onset + fault.needed_after_s, onset + fault.duration_s

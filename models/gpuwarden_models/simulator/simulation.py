@@ -16,6 +16,7 @@ from gpuwarden_models.simulator.labels import Label, labels_of
 from gpuwarden_models.simulator.machines import DISK_SCHEMA, NIC_SCHEMA, NODE_SCHEMA
 from gpuwarden_models.simulator.parameters import DRAINED_AFTER_S, Parameters
 from gpuwarden_models.simulator.plant import GPU_SCHEMA
+from gpuwarden_models.simulator.shows import before, shows
 from gpuwarden_models.simulator.storage import MOUNT_SCHEMA
 from gpuwarden_models.simulator.story import ScriptedFault
 from gpuwarden_models.simulator.topology import DISKS, EXPORTS, Topology, build_topology
@@ -188,10 +189,21 @@ class Simulation:
                 self._active.remove(active)
                 self._past.append(active)
             else:
-                ADVANCE[active.fault.name](active, self._world, dt)
+                self._advance(active, dt)
                 noticed = active.elapsed_s >= active.fault.needed_after_s + DRAINED_AFTER_S
                 if active.fault.drained and noticed and active.once("taken out"):
                     take_out(active, self._world)
+
+    def _advance(self, active: ActiveFault, dt: float) -> None:
+        """One step of a fault; of what needs action it is watched whether anything shows."""
+        world, advance = self._world, ADVANCE[active.fault.name]
+        if active.shows_at is not None or not active.fault.kind.action_needed:
+            advance(active, world, dt)
+            return
+        was = before(world)
+        advance(active, world, dt)
+        if shows(active, world, was, dt):
+            active.shows_at = world.now
 
     def _frame(self) -> Frame:
         world, topology = self._world, self.topology

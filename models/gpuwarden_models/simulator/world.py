@@ -160,6 +160,11 @@ class World:
             if not self.effects.down[node]:
                 self.inventory_event(node)
 
+    @property
+    def events_waiting(self) -> int:
+        """How many events wait to be taken."""
+        return len(self._events)
+
     def take_events(self) -> tuple[NodeEvent, ...]:
         """Events since the last call, in order."""
         events, self._events = tuple(self._events), []

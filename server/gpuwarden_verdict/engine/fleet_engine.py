@@ -120,7 +120,8 @@ class FleetEngine:
         Args:
             policy: The rules.
             models: The learnt scores; without any, rules judge alone.
-            gate_open: Let the score exclude whatever its gate says: what would it have done?
+            gate_open: Take policy and trial as fulfilled: what would the score have done? It needs
+                evidence from several planes all the same.
             new_id: Makes an id that is new, from its prefix; None for numbers in order.
             memory: What sweep detectors remember from before.
             ledger: What is on record of parts from before.

@@ -7,12 +7,18 @@ from types import MappingProxyType
 
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FeatureScene
-from gpuwarden_verdict.fusion import FusionModels, Gate, TrialRun, fuse_suspects, score_gate
+from gpuwarden_verdict.fusion import (
+    FusionModels,
+    Gate,
+    TrialRun,
+    fuse_suspects,
+    planes_gate,
+    score_gate,
+)
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
 
-OPEN = Gate(missing=())
 NO_MODELS: FusionModels = MappingProxyType({})
 NO_TRIALS: Mapping[EntityKind, TrialRun] = MappingProxyType({})
 
@@ -32,7 +38,8 @@ class ModelRisks:
         Args:
             models: By the kind that they score.
             trials: Of each on this fleet; none of what was not tried.
-            gate_open: Let the scores exclude whatever the gate says: what would they have done?
+            gate_open: Take policy and trial as fulfilled: what would the scores have done? What the
+                gate asks of each risk, evidence from several planes, is asked all the same.
         """
         self._models = models
         self._trials = trials
@@ -65,6 +72,6 @@ class ModelRisks:
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
         """Whether the score may exclude by itself, and what is missing; for GPUs without a risk."""
         if self._gate_open:
-            return OPEN
+            return planes_gate(risk)
         kind = EntityKind.GPU if risk is None else risk.entity.kind
         return score_gate(self._models.get(kind), risk, pool, self._trials.get(kind))

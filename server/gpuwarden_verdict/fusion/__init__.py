@@ -8,7 +8,7 @@ from gpuwarden_verdict.fusion.artifact import (
     with_calibration,
 )
 from gpuwarden_verdict.fusion.fuse import fuse_risks, fuse_suspects
-from gpuwarden_verdict.fusion.gate import Gate, TrialRun, score_gate
+from gpuwarden_verdict.fusion.gate import Gate, TrialRun, planes_gate, score_gate
 from gpuwarden_verdict.fusion.telling import Explanation, explain_risk
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "explain_risk",
     "fuse_risks",
     "fuse_suspects",
+    "planes_gate",
     "score_gate",
     "with_calibration",
 ]

@@ -94,6 +94,11 @@ def score_gate(
     return Gate(tuple(missing))
 
 
+def planes_gate(risk: Risk | None) -> Gate:
+    """The part of the gate that hangs on the risk alone, for asking what an open gate would do."""
+    return Gate(() if risk is None else tuple(_planes_missing(risk)))
+
+
 def supporting_planes(risk: Risk) -> Mapping[Plane, float]:
     """Planes whose features together raise the log-odds by PLANE_LOG_ODDS or more, and how much."""
     raised: dict[Plane, float] = {}

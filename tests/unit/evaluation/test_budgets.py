@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from gpuwarden_models.backtest.flags import Flag
 from gpuwarden_models.backtest.naming import Name
 from gpuwarden_models.evaluation.budgets import operating, threshold_for
 from gpuwarden_models.evaluation.ground import DAY_S, Ground
+from gpuwarden_models.evaluation.playing import Played
 from gpuwarden_models.evaluation.row_traces import SURE, joined
 from gpuwarden_models.evaluation.rule_traces import as_trace, choose_rules, trace_rules
 from gpuwarden_models.evaluation.rules.contract import Fired
@@ -163,4 +165,55 @@ def test_what_rules_exclude_is_sure_whatever_the_score_says() -> None:
     rules = trace_flags(on, [flag("g2", (80.1, 81), 80.1, Rung.EXCLUDE)])
     both = joined(trace(on, (0, 49, 0.4), (2, 80.5, 0.2)), rules, EXCLUDED)
     assert [one.first_alarm(0.3) for one in both.incidents] == [49 * HOUR, 80.1 * HOUR]
-    assert both.incidents[1].climbs == ((80.1 * HOUR, SURE),)
+    assert both.incidents[1].climbs == ((80.1 * HOUR, 0.0, SURE),)
+
+
+def test_a_row_score_that_stood_before_the_precursor_finds_nothing_until_it_rises_afresh() -> None:
+    on = ground(label("g0", 50))
+    standing = [(0, 40 + n / 6, 0.6) for n in range(70)]  # from hour 40 to the fault's end and on
+    found = trace(on, *standing)
+    assert found.incidents[0].first_alarm(0.5) is None
+    assert found.false == (0.6, 0.6), "two days of a standing false alarm"
+    higher = trace(on, *standing, (0, 49.5, 0.9))
+    assert higher.incidents[0].first_alarm(0.8) == 49.5 * HOUR, "above what stood it is fresh"
+    assert higher.incidents[0].first_alarm(0.5) is None
+    quiet = [one for one in standing if one[1] < 47 or one[1] > 48.5]
+    assert trace(on, *quiet).incidents[0].first_alarm(0.5) == pytest.approx(48.5 * HOUR, abs=601)
+
+
+def test_a_flag_that_stood_before_is_false_and_finds_only_what_it_then_excludes() -> None:
+    on = ground(label("g0", 50))
+    early = trace_flags(on, [flag("g0", (40, 60), None, Rung.SUSPECT)])
+    assert (early.incidents[0].climbs, early.false) == ((), (SUSPECT,))
+    excluded = trace_flags(on, [flag("g0", (40, 60), 41, Rung.EXCLUDE)])
+    assert (excluded.incidents[0].climbs, excluded.false) == ((), (EXCLUDED,))
+    later = trace_flags(on, [flag("g0", (40, 60), 50.5, Rung.EXCLUDE)])
+    assert later.incidents[0].first_alarm(EXCLUDED) == 50.5 * HOUR
+    assert later.incidents[0].first_alarm(SUSPECT) is None
+    assert later.false == (SUSPECT,)
+    late = trace_flags(on, [flag("g0", (50, 60), 55, Rung.EXCLUDE)])
+    assert late.false == (EXCLUDED,), "the fault was over for hours when it excluded"
+
+
+def test_a_rule_that_fired_all_along_finds_nothing() -> None:
+    on = ground(label("g0", 50))
+    standing = [Fired(NAMES[0], (40 + n / 3) * HOUR, "warm") for n in range(40)]
+    anew = [Fired(NAMES[0], hour * HOUR, "errors") for hour in (46, 49)]
+    (one,) = trace_rules(on, [*standing, *anew]).incidents
+    assert one.first == {"errors": 49 * HOUR}
+
+
+def test_a_fault_leaves_a_trace_where_its_generator_says_so() -> None:
+    faults = (
+        replace(label("g0", 50), shows_at=48.5 * HOUR),
+        replace(label("g1", 50), never_shows=True),
+        replace(label("g2", 50), shows_at=52 * HOUR),  # it was repaired before
+        label("n0", 80, kind="node"),  # nobody says
+    )
+    on = ground(*faults)
+    assert [one.leaves_trace for one in on.incidents] == [True, False, False, True]
+    nobody = trace_flags(on, [])
+    played = Played(nobody, nobody, nobody, {}, {}, {})
+    assert [one.incident.entity for one in played.traced.incidents] == ["g0", "n0"], (
+        "what nobody found counts too"
+    )

@@ -75,16 +75,26 @@ def test_a_board_that_shows_up_under_another_node_sits_there() -> None:
     assert seen == ["n1"] * 10 + ["n2"] * 10
 
 
-def test_what_the_score_would_have_done_stands_beside_what_its_gate_lets_it_do() -> None:
+def by_the_score(name: FaultName, ramp_s: float, severity: float) -> Flag:
+    """The flag of one fault by a policy so bold that what the score may exclude, it does."""
     setting = Setting(2, 8, seed=5, interval_s=60.0)
     gpu = Simulation(setting).topology.gpus[3].gpu_uuid
-    fault = ScriptedFault(FaultName.SLOW_OVERHEATING, gpu, 1200.0, ramp_s=600.0, severity=1.5)
+    fault = ScriptedFault(name, gpu, 1200.0, ramp_s=ramp_s, severity=severity)
     played = simulated(setting, [fault], 80)
     bold = "[defaults]\nexclude_confidence = 0.3"
-    (flag,) = (f for f in flags_of(played, shipped_models(), bold) if f.name.entity == gpu)
-    assert "learnt risk" in " ".join(flag.reasons)
+    flags = (f for f in flags_of(played, shipped_models(), bold) if f.name.entity == gpu)
+    return next(f for f in flags if "learnt risk" in " ".join(f.reasons))
+
+
+def test_what_the_score_would_have_done_stands_beside_what_its_gate_lets_it_do() -> None:
+    flag = by_the_score(FaultName.SLOW_OVERHEATING, 600.0, 3.0)
     assert (flag.rung, flag.rung_gated) == (Rung.EXCLUDE, Rung.SUSPECT)
     assert flag.first_excluded_at is not None and flag.risk > 0.42
+
+
+def test_one_plane_alone_excludes_nobody_though_the_gate_is_taken_as_open() -> None:
+    flag = by_the_score(FaultName.NVLINK_DEGRADATION, 6000.0, 1.5)
+    assert (flag.rung, flag.first_excluded_at) == (Rung.SUSPECT, None)
 
 
 def test_caps_hold_nothing_back_unless_they_are_to() -> None:

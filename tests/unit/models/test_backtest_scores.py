@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -43,10 +44,23 @@ def test_a_flag_within_precursor_and_end_is_a_hit_with_its_lead() -> None:
     (outcome,) = found.outcomes
     assert (outcome.by, outcome.lead_s, found.recall) == ("entity", HOUR, 1.0)
     assert found.by_class["bus"].ahead == found.by_class["bus"].excluded == 1
-    early = score([flag(GPU, 2, 13)], [fault], WATCHED)
-    assert early.outcomes[0].lead_s == 2 * HOUR, "no more than the precursor explains"
     assert score([flag(GPU, 12.5, 13)], [fault], WATCHED).recall == 0.0
     assert score([], [fault], WATCHED).recall == 0.0
+
+
+def test_a_flag_that_stood_before_the_precursor_is_false_and_finds_nothing() -> None:
+    fault = label("gpu", "GPU-a", 10, 12, before=2)
+    early = score([flag(GPU, 2, 13, Rung.EXCLUDE)], [fault], WATCHED)
+    (outcome,) = early.outcomes
+    assert (outcome.flagged_at, outcome.excluded_at, outcome.lead_s) == (None, None, None)
+    assert (early.recall, early.stood_before) == (0.0, 1)
+    assert (early.false_alarms.count, early.false_exclusions.count) == (1, 1)
+    again = score([flag(GPU, 2, 13), flag(GPU, 9, 13)], [fault], WATCHED)
+    assert (again.outcomes[0].lead_s, again.false_alarms.count) == (HOUR, 1), "a fresh one finds it"
+    suspect = replace(flag(GPU, 2, 13, Rung.EXCLUDE), first_excluded_at=T + 11 * HOUR)
+    then = score([suspect], [fault], WATCHED)
+    assert then.outcomes[0].excluded_at == then.outcomes[0].flagged_at == T + 11 * HOUR
+    assert (then.false_alarms.count, then.false_exclusions.count) == (1, 0)
 
 
 def test_a_flag_of_the_node_is_a_hit_that_names_the_node() -> None:

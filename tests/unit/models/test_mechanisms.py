@@ -98,6 +98,29 @@ def test_every_mechanism_leaves_a_trace_and_only_after_its_onset(name: FaultName
     kind = FAULT_KINDS[name]
     assert (first.fault_class, first.action_needed) == (kind.fault_class, kind.action_needed)
     assert first.note.split()[1] == f"mechanism={name}"
+    if kind.action_needed:
+        word, _, at = first.note.split()[2].partition("=")
+        assert word == "shows" and at != "never"
+        seen = min(n for n in range(10, len(frames)) if differs(frames, n) or _told(frames, n))
+        # What it draws may stay as it is for a while: a count of 0, a whole degree.
+        assert frames[10].at <= float(at) <= frames[min(seen + 60, 89)].at
+
+
+def _told(frames: list[Frame], number: int) -> bool:
+    return any(e.kind is EventKind.KERNEL_LOG for e in events(frames[number : number + 1]))
+
+
+def test_a_fault_that_nothing_shows_says_so() -> None:
+    node, gpu = "gpu-0001", GPUS[0]
+    empty = ScriptedFault(FaultName.MAINTENANCE_DRAIN, node, 0.0, duration_s=900.0)
+    hung = ScriptedFault(FaultName.HUNG_KERNEL, gpu, 300.0, duration_s=300.0)
+    busy, idle = Simulation(SETTING, [hung]), Simulation(SETTING, [empty, hung])
+    shown = []
+    for run in (busy, idle):
+        list(run.frames(30))
+        (note,) = (row.note for row in run.labels() if row.entity == gpu)
+        shown.append(note.split()[2])
+    assert shown == [f"shows={SETTING.start + 300.0:.3f}", "shows=never"]
 
 
 @pytest.mark.parametrize("name", NEEDED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +107,26 @@ def test_an_announced_fault_shows_before_its_onset_and_not_before_its_label(name
     assert _columns_moved(calm, ill, until_s=ONSET_S - 2 * HOUR_S) == set()
 
 
+@pytest.mark.parametrize("name", [*SUDDEN, *ANNOUNCED])
+def test_it_says_from_when_a_fault_shows(name: str) -> None:
+    jobs = draw_jobs(np.random.default_rng(3), 4, 8 * HOUR_S)
+    went, happened = as_it_went(jobs, [_one(name)])
+    calm, ill = _quiet(went), _quiet(went)
+    (shown,) = play(ill, happened)
+    lines = [at for at, _, _ in ill.lines]
+    assert happened[0].announced_at <= shown <= ONSET_S + 120.0
+    assert min(lines, default=shown) >= shown
+    if shown not in lines:
+        assert _columns_moved(calm, ill, until_s=shown + 1.0) != set()
+
+
+def test_a_fault_that_changes_nothing_never_shows() -> None:
+    readings = _quiet([])
+    after = float(readings.at[-1]) + 60.0
+    one = replace(_one("cooling_step"), announced_at=after, start=after, end=after + HOUR_S)
+    assert play(readings, [one]) == [np.inf]
+
+
 def test_density_scales_how_much_happens() -> None:
     def count(density: float) -> int:
         rng = np.random.default_rng(8)
@@ -137,10 +157,14 @@ def _one(name: str) -> Incident:
 
 def _played(jobs: list[Job], incidents: list[Incident]) -> Readings:
     went, happened = as_it_went(jobs, incidents)
-    readings = quiet(9, 4, times(8.0, 120.0), 120.0, went)
+    readings = _quiet(went)
     assert readings.gpu["DCGM_FI_DEV_POWER_USAGE"].shape == (4 * GPUS, 240)
     play(readings, happened)
     return readings
+
+
+def _quiet(jobs: list[Job]) -> Readings:
+    return quiet(9, 4, times(8.0, 120.0), 120.0, jobs)
 
 
 def _columns_moved(calm: Readings, ill: Readings, until_s: float) -> set[str]:
