@@ -34,11 +34,11 @@ def system_page(results: Results) -> tuple[str, dict[str, Any]]:
     parts = [
         "## The whole system (simulated)",
         "Recordings played through the judge that the server runs, in act mode, caps off, the"
-        " learnt scores' gate open, but for the planes that it asks of each risk. Readings come from"
-        " exporters as a recording keeps them. A fault counts as found where a flag of its entity or"
-        " node began in it, from its precursor until its end; what stood before finds nothing, and"
-        " is false. A fault leaves a trace where the program that made it up changed anything that"
-        ' is read or logged, noticed or not. "Real background":'
+        " learnt scores' gate open, but for the planes that it asks of each risk. Readings come"
+        " from exporters as a recording keeps them. A fault counts as found where a flag of its"
+        " entity or node began in it, from its precursor until its end; what stood before finds"
+        " nothing, and is false. A fault leaves a trace where the program that made it up changed"
+        ' anything that is read or logged, noticed or not. "Real background":'
         " healthy GPUs show readings of real H100 (public data), spliced into simulated ones.",
         f"### Excluded\n\n{_sets(excluded)}",
         f"### Shown as suspect or excluded\n\n{_sets(suspect)}",

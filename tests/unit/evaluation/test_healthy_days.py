@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from gpuwarden_models.evaluation.bars import bars_page
@@ -12,7 +13,6 @@ from gpuwarden_models.evaluation.sets import (
     NEARLY_HEALTHY,
     OTHER_SEEDS,
     SECOND,
-    SECOND_GENERATOR,
     SECOND_HEALTHY,
     Sizes,
     Use,
@@ -21,6 +21,7 @@ from gpuwarden_models.evaluation.sets import (
 from gpuwarden_models.evaluation.steps import Step, StepBook
 from gpuwarden_models.evaluation.traces import EXCLUDED, Trace
 from gpuwarden_models.evaluation.work import RecordingResult
+from gpuwarden_models.second_generator import GENERATOR
 
 FALSE = {NEARLY_HEALTHY: 0, SECOND_HEALTHY: 7}
 SIZES = Sizes(train_sets=0, test_sets=1, healthy_days=20.0, curve_intervals_s=())
@@ -36,7 +37,8 @@ def bars(folder: Path, sizes: Sizes) -> dict[tuple[str, str], str]:
         played = Played(trace, trace, trace, {}, {}, {})
         return RecordingResult(8, 1.0, 60.0, "", "", played)
 
-    book.run([Step(one.name, lambda one=one: result(one.group)) for one in made], 1.0, print)
+    steps = [Step(one.name, partial(result, one.group)) for one in made]
+    book.run(steps, 1.0, lambda said: None)
     _, figures = bars_page(Results(book, Options(folder, folder, sizes=sizes), made, {}))
     return {(str(one["name"]), str(one["on"])): str(one["words"]) for one in figures}
 
@@ -45,7 +47,7 @@ def test_each_generator_has_healthy_days_of_its_own() -> None:
     healthy = [one for one in recipes(SIZES, 1) if one.use is Use.HEALTHY]
     own = {one.group: sum(r.hours for r in healthy if r.group == one.group) for one in healthy}
     assert own == {NEARLY_HEALTHY: 480.0, SECOND_HEALTHY: 480.0}
-    seldom = [one for one in healthy if one.generator == SECOND_GENERATOR]
+    seldom = [one for one in healthy if one.generator == GENERATOR]
     assert {one.group for one in seldom} == {SECOND_HEALTHY}
     assert len({one.seed for one in recipes(SIZES, 1)}) == len(recipes(SIZES, 1))
 
