@@ -33,6 +33,7 @@ from gpuwarden_cli.commands import (
     shadow,
     silences,
     simulating,
+    standby,
     thresholds,
     verdicts,
 )
@@ -95,7 +96,17 @@ def build_app() -> typer.Typer:
         config,
     ):
         part.register(app)
-    for part in (notify, silences, thresholds, lemons, models, verdicts, shadow, actuators):
+    for part in (
+        notify,
+        silences,
+        thresholds,
+        lemons,
+        models,
+        verdicts,
+        shadow,
+        actuators,
+        standby,
+    ):
         part.register(app)
     return app
 

@@ -51,6 +51,7 @@ def _print_verdict(answer: Why) -> None:
         ("decided by", verdict.decided_by),
         ("action", verdict.action if verdict.action != "none" else ""),
         ("act mode would", verdict.would),
+        ("standby", answer.standby),
     ]
     for name, value in facts:
         if value:

@@ -209,7 +209,10 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything behind a verdict; `risk_missing` says why there is no risk."""
+    """Everything behind a verdict; `risk_missing` says why there is no risk.
+
+    `standby` is what the book of spares says of its node, "" for nothing.
+    """
 
     entity: str
     verdict: EntityVerdict
@@ -219,6 +222,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     risk_missing: str = ""
     explanation: ExplanationRecord | None = None
     gate: GateRecord | None = None
+    standby: str = ""
 
 
 class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +236,7 @@ class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
         since: Epoch seconds.
         reason: One sentence.
         decided_by: rule, score, operator:NAME or pin.
+        joiner: Spare that works for its node from now on, None where none does.
     """
 
     entity_kind: str
@@ -246,6 +251,7 @@ class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
     decision_id: str | None = None
     decided_by: str = ""
     expires_at: float | None = None
+    joiner: str | None = None
 
     @property
     def key(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from gpuwarden_runtime import calls, job_calls, learning_calls, moves, told_calls
+from gpuwarden_runtime import calls, job_calls, learning_calls, moves, standby_calls, told_calls
 from gpuwarden_runtime.call import Call
 from gpuwarden_runtime.moves import MoveStream, Told
 from gpuwarden_runtime.records import Page
@@ -154,6 +154,12 @@ class Routes:
     decision = Route(calls.decision)
     revoke_decision = Route(calls.revoke_decision)
     approve_decision = Route(calls.approve_decision)
+    standby = Route(standby_calls.standby)
+    standby_leases = Route(standby_calls.standby_leases)
+    add_standby = Route(standby_calls.add_standby)
+    remove_standby = Route(standby_calls.remove_standby)
+    promote_standby = Route(standby_calls.promote_standby)
+    release_standby = Route(standby_calls.release_standby)
     events = Route(calls.events)
     all_events = Walk(calls.events)
     history = Route(told_calls.history)

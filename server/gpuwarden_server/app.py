@@ -66,6 +66,7 @@ from gpuwarden_server.notifications.quiet.endpoints import silences_router
 from gpuwarden_server.retention.feature import Retention
 from gpuwarden_server.retention.repository import Kept
 from gpuwarden_server.serving import Restart, bind_socket, serve, tune_process
+from gpuwarden_server.standby.endpoints import standby_router
 from gpuwarden_server.store.folder import check_folder_free
 from gpuwarden_server.store.problems import install_storage_handlers
 from gpuwarden_server.store.versions import migrate_store
@@ -148,6 +149,7 @@ def _retention(base: Foundation) -> Retention:
         Kept.JOB_RUNS: settings.retention_incidents_days,
         Kept.JOB_ENDS: settings.retention_incidents_days,
         Kept.ACTUATIONS: settings.retention_incidents_days,
+        Kept.STANDBY_LEASES: settings.retention_incidents_days,
     }
     return Retention(base.store.state, days, base.clock, base.meters.registry)
 
@@ -260,6 +262,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield exclusions_router(judging.board)
     yield actuators_router(side.actuators, state)
     yield repair_router(base.directory, judging)
+    yield standby_router(judging.spares, judging, base.directory, state)
     yield inventory_router(InventoryParts(base.placements, base.directory, state, base.clock))
     sources = ReadSources(
         state=state,
@@ -275,6 +278,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         thresholds=judging.thresholds,
         scene=judging.feature_scene,
         ledger=judging.parts_on_record,
+        standby=lambda node_id: judging.spares.shelf().sentence(node_id),
     )
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.silences_changed)

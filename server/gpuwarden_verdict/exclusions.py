@@ -32,6 +32,14 @@ class GpuPlace:
 PlaceOf = Callable[[str], GpuPlace | None]
 """Where a GPU sits, by gpu_uuid; None where nobody knows."""
 
+JoinerOf = Callable[[str], str | None]
+"""The spare that works for a node that left; None where none does."""
+
+
+def nobody(node_id: str) -> str | None:
+    """Where no spare is leased."""
+    return None
+
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
@@ -50,6 +58,7 @@ class Exclusion:
         decision_id: The decision.
         decided_by: "rule", "score", "operator:NAME" or "pin".
         expires_at: Epoch seconds, None for never.
+        joiner: Spare that works for its node, None where none does.
     """
 
     entity_kind: EntityKind
@@ -64,6 +73,7 @@ class Exclusion:
     decision_id: str
     decided_by: str
     expires_at: float | None
+    joiner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +89,17 @@ def covers(decision: Decision) -> bool:
     return decision.phase is DecisionPhase.IN_FORCE and decision.rung >= Rung.EXCLUDE
 
 
-def exclusion_set(decisions: Iterable[Decision], place_of: PlaceOf) -> tuple[Exclusion, ...]:
+def exclusion_set(
+    decisions: Iterable[Decision], place_of: PlaceOf, joiner_of: JoinerOf = nobody
+) -> tuple[Exclusion, ...]:
     """Exclusions in force, sorted by kind and entity; one an entity: the highest, then oldest.
 
     Args:
         decisions: Any decisions; those not in force are left out.
         place_of: Place of a GPU by gpu_uuid; one without is listed all the same.
+        joiner_of: Spare that works for a node.
     """
-    return _listed((decision for decision in decisions if covers(decision)), place_of)
+    return _listed((decision for decision in decisions if covers(decision)), place_of, joiner_of)
 
 
 def would_exclude(decisions: Iterable[Decision], place_of: PlaceOf) -> tuple[Exclusion, ...]:
@@ -133,20 +146,22 @@ def _key(exclusion: Exclusion) -> tuple[str, str]:
     return exclusion.entity_kind.value, exclusion.entity
 
 
-def _listed(decisions: Iterable[Decision], place_of: PlaceOf) -> tuple[Exclusion, ...]:
+def _listed(
+    decisions: Iterable[Decision], place_of: PlaceOf, joiner_of: JoinerOf = nobody
+) -> tuple[Exclusion, ...]:
     leading: dict[tuple[str, str], Decision] = {}
     for decision in decisions:
         key = decision.entity.kind.value, decision.entity.key
         if key not in leading or _weight(decision) > _weight(leading[key]):
             leading[key] = decision
-    return tuple(_exclusion(leading[key], place_of) for key in sorted(leading))
+    return tuple(_exclusion(leading[key], place_of, joiner_of) for key in sorted(leading))
 
 
 def _weight(decision: Decision) -> tuple[int, float, str]:
     return decision.rung, -decision.decided_at, decision.id
 
 
-def _exclusion(decision: Decision, place_of: PlaceOf) -> Exclusion:
+def _exclusion(decision: Decision, place_of: PlaceOf, joiner_of: JoinerOf) -> Exclusion:
     entity = decision.entity
     gpu = entity.key if entity.kind is EntityKind.GPU else None
     place = place_of(gpu) if gpu is not None else None
@@ -163,4 +178,5 @@ def _exclusion(decision: Decision, place_of: PlaceOf) -> Exclusion:
         decision_id=decision.id,
         decided_by=decision.decided_by,
         expires_at=decision.expires_at,
+        joiner=joiner_of(entity.node_id),
     )

@@ -78,6 +78,18 @@ class Stage:
         ]
         return str(self.post("/v1/models", {"files": told, **WHY})["version"])
 
+    def spare(self, name: str) -> str:
+        self.post("/v1/standby", {"node_id": name, "proven": True, **WHY})
+        return name
+
+    def promoted(self) -> str:
+        """A spare is leased, whatever may have been leased for the leaver before."""
+        for lease in get(self.server, "/v1/standby")["leases"]:
+            keep = {"keep": "leaver", **WHY}
+            self.post(f"/v1/standby/{lease['joiner']}/release", keep)
+        self.spare("n2")
+        return str(self.post("/v1/standby/promotions", {"leaver": "n1", **WHY})["joiner"])
+
     def retire(self) -> None:
         self.clock.ahead += 120.0
         wait_until(lambda: get(self.server, "/v1/nodes/n2")["silent"], "silent")
@@ -159,6 +171,14 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
     ("POST", "/v1/incidents/{incident_id}/clear"): lambda s: s.post(
         f"/v1/incidents/{s.incident('live')}/clear"
     ),
+    ("POST", "/v1/standby"): lambda s: s.spare("n2"),
+    ("POST", "/v1/standby/promotions"): Stage.promoted,
+    ("POST", "/v1/standby/{node_id}/release"): lambda s: s.post(
+        f"/v1/standby/{s.promoted()}/release", {"keep": "leaver", **WHY}
+    ),
+    ("POST", "/v1/standby/{node_id}/remove"): lambda s: s.post(
+        f"/v1/standby/{s.spare('n2')}/remove"
+    ),
     ("POST", "/v1/nodes/{node_id}/retire"): Stage.retire,
 }
 """A good call of each route, in an order in which they do not get in each other's way."""
@@ -191,6 +211,10 @@ ACTIONS: dict[RouteKey, str] = {
     ("POST", "/v1/enrolment-tokens"): "create_enrolment_token",
     ("DELETE", "/v1/enrolment-tokens/{token_id}"): "revoke_enrolment_token",
     ("POST", "/v1/enrol"): "enrol_node",
+    ("POST", "/v1/standby"): "add_standby",
+    ("POST", "/v1/standby/promotions"): "promote_standby",
+    ("POST", "/v1/standby/{node_id}/release"): "release_standby",
+    ("POST", "/v1/standby/{node_id}/remove"): "remove_standby",
     ("POST", "/v1/nodes/{node_id}/retire"): "retire_node",
 }
 

@@ -40,6 +40,7 @@ class ReadSources:
         thresholds: Limits in force.
         scene: What features are made of.
         ledger: What is on record of parts.
+        standby: What the book of spares says of a node, "" for nothing.
     """
 
     state: Database
@@ -55,6 +56,7 @@ class ReadSources:
     thresholds: Callable[[], Sequence[Threshold]]
     scene: Callable[[], FeatureScene]
     ledger: Callable[[], LedgerReading]
+    standby: Callable[[str], str]
 
     def node(self, node_id: str) -> NodeRecord:
         """One node.

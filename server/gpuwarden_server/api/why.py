@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.api.telling import ExplanationView, explanation_view
@@ -80,6 +80,10 @@ class WhyView(BaseModel):
     risk_missing: str
     explanation: ExplanationView | None
     gate: GateView
+    standby: str = Field(
+        description="what the book of spares says of its node, empty for nothing",
+        examples=["replaced by gpu-099 (lease 3: same leaf switch, warm, proven 2.0 h ago)"],
+    )
 
 
 def why_router(sources: ReadSources) -> APIRouter:
@@ -135,6 +139,7 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
         risk_missing="" if risk is not None else _why_no_risk(sources, ref),
         explanation=None if explanation is None else explanation_view(explanation),
         gate=GateView(open=gate.open, missing=list(gate.missing)),
+        standby=sources.standby(ref.node_id),
     )
 
 

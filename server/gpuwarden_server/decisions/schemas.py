@@ -28,6 +28,7 @@ _EXCLUSION: JsonDict = {
     "decision_id": "dec-5d0c8a1b7e33",
     "decided_by": "rule",
     "expires_at": 1764586400.1,
+    "joiner": "gpu-099",
 }
 
 
@@ -100,6 +101,7 @@ class ExclusionView(BaseModel):
     decision_id: str
     decided_by: str
     expires_at: float | None
+    joiner: str | None = Field(description="spare that works for its node, null: none")
 
 
 class ExclusionsView(BaseModel):

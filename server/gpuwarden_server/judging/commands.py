@@ -79,7 +79,7 @@ class JudgeDesk:
             outcome = Outcome(_target_of(incident), incident_moves=(move,))
             return Concluded((outcome,), (entry,), move.incident)
 
-        return self._run(work, Incident)
+        return self.run(work, Incident)
 
     def clear(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
         """Close an incident by a person's word; it comes back on new evidence only."""
@@ -98,7 +98,7 @@ class JudgeDesk:
             )
             return Concluded((outcome,), (entry,), move.incident)
 
-        return self._run(work, Incident)
+        return self.run(work, Incident)
 
     def revoke(self, decision_id: str, author: Author) -> Decision:
         """End a decision and acquit everything that is open against its target."""
@@ -109,20 +109,24 @@ class JudgeDesk:
             entry = _audit("revoke_decision", self._book.find_decision(decision_id), move, author)
             return Concluded((outcome,), (entry,), move.decision)
 
-        return self._run(work, Decision)
+        return self.run(work, Decision)
 
     def approve(self, decision_id: str, author: Author) -> Decision:
         """Bring waiting advice into force; in observe mode nothing ever is."""
+        return self.run(lambda now: self.approved(decision_id, author, now), Decision)
 
-        def work(now: float) -> Concluded:
-            self._require_approvable(decision_id, author)
-            move = self._decision_move(decision_id, author, now, approve)
-            self._pools.fold(move.decision.entity.node_id, (move,))
-            outcome = decided(self._book, self._pools, move, now)
-            entry = _audit("approve_decision", self._book.find_decision(decision_id), move, author)
-            return Concluded((outcome,), (entry,), move.decision)
+    def approved(self, decision_id: str, author: Author, now: float) -> Concluded:
+        """What an approval amounts to; called in the judge's thread.
 
-        return self._run(work, Decision)
+        Raises:
+            ProblemError: 403 or 409.
+        """
+        self._require_approvable(decision_id, author)
+        move = self._decision_move(decision_id, author, now, approve)
+        self._pools.fold(move.decision.entity.node_id, (move,))
+        outcome = decided(self._book, self._pools, move, now)
+        entry = _audit("approve_decision", self._book.find_decision(decision_id), move, author)
+        return Concluded((outcome,), (entry,), move.decision)
 
     def begin_repair(self, target: EntityRef, author: Author) -> EntityState:
         """Move an excluded entity into repair; a node takes its excluded GPUs along."""
@@ -140,7 +144,7 @@ class JudgeDesk:
             entries = tuple(_repair_audit(outcome, author, now) for outcome in outcomes)
             return Concluded(outcomes, entries, EntityState.IN_REPAIR)
 
-        return self._run(work, EntityState)
+        return self.run(work, EntityState)
 
     def retire_node(self, node_id: str, author: Author) -> EntityState:
         """Take a node that is switched off out of the fleet, with all that stands against it."""
@@ -153,7 +157,7 @@ class JudgeDesk:
             self._pools.recount()
             return Concluded(left.outcomes, left.audits, EntityState.RETIRED)
 
-        return self._run(work, EntityState)
+        return self.run(work, EntityState)
 
     def rename_node(self, old: str, new: str, author: Author, elsewhere: Renamed) -> Future[object]:
         """Call a node something else; who asks waits, however long it takes."""
@@ -163,7 +167,12 @@ class JudgeDesk:
 
         return self._worker.submit(work)
 
-    def _run(self, work: CommandWork, answer: type[T]) -> T:
+    def run(self, work: CommandWork, answer: type[T]) -> T:
+        """Let the judge carry a command out, and wait for its commit.
+
+        Raises:
+            ProblemError: 503 where it does not come to it in time, or as the command says.
+        """
         try:
             result = self._worker.submit(work).result(COMMAND_TIMEOUT_S)
         except TimeoutError as error:

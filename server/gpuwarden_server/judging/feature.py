@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection
 
+from gpuwarden_server.access.principals import Principal
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.decisions.hub import FeedHub
@@ -28,6 +29,7 @@ from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.parts import LedgerKeeper
 from gpuwarden_server.judging.ports import FactSink
+from gpuwarden_server.judging.promoting import Promoter
 from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.renaming import Renamed, Renaming
 from gpuwarden_server.judging.repository import (
@@ -36,8 +38,13 @@ from gpuwarden_server.judging.repository import (
     read_told_events,
 )
 from gpuwarden_server.judging.retirement import Retirement
+from gpuwarden_server.judging.spares import SpareSight
+from gpuwarden_server.judging.standby_desk import SpareDesk, StandbyWords
 from gpuwarden_server.judging.troubles import TroubleBook
 from gpuwarden_server.judging.worker import Bench, JudgeWorker, failure_teller
+from gpuwarden_server.standby.book import StandbyBook
+from gpuwarden_server.standby.meters import StandbyMeters
+from gpuwarden_server.standby.ports import AddOrder, Keeps, PromoteOrder
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.streams.hub import REPLAY_FRAMES
 from gpuwarden_verdict.engine.chronicle import Chronicle
@@ -57,6 +64,7 @@ from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.job_ends import WINDOW_S
 from gpuwarden_verdict.ledger import LedgerReading
 from gpuwarden_verdict.policy.document import Decision
+from gpuwarden_verdict.standby import Lease, Spare
 from gpuwarden_verdict.tuning.limits import Threshold
 
 NOT_STARTED = "the judge has not started"
@@ -108,6 +116,7 @@ class Judging:
         board: What it publishes.
         facts: What it knows of the fleet.
         troubles: Agents' own trouble, and agents that are one too many.
+        spares: Spares, and how they do.
     """
 
     def __init__(self, parts: JudgingParts) -> None:
@@ -122,11 +131,17 @@ class Judging:
         self._keeper, self._parts_keeper = MemoryKeeper(parts.state), LedgerKeeper(parts.state)
         self.board = VerdictBoard(parts.directory, self.facts.contact_of, parts.clock)
         self.troubles = TroubleBook(parts.refusals)
+        self.spares = SpareSight(
+            *(StandbyBook(), self.board, self.facts, parts.placements, parts.state),
+            *(self.parts_on_record, parts.clock),
+        )
+        self._standby_meters = StandbyMeters(parts.registry)
         self._meters = JudgeMeters(parts.registry)
         self._worker: JudgeWorker | None = None
         self._sweeper: Sweeper | None = None
         self._chronicle: Chronicle | None = None
         self._desk: JudgeDesk | None = None
+        self._spare_desk: SpareDesk | None = None
         self._closer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -146,6 +161,7 @@ class Judging:
         self.facts.follow_job_ends(chronicle.note_job_end)
         with parts.state.read() as connection:
             self._recall(connection, book, desk)
+            self.spares.book.load(connection)
             frames = read_frames(connection, book.head.feed_id, REPLAY_FRAMES)
         bench = self._bench(book, pools, desk, chronicle)
         self.board.fill(book)
@@ -159,6 +175,8 @@ class Judging:
         self._desk = JudgeDesk(
             self._worker, book, pools, bench.retirement, renaming, self.facts.contact_of
         )
+        words = StandbyWords(bench.promoter, book, self._desk.approved)
+        self._spare_desk = SpareDesk(words, self._desk)
         self._worker.start()
 
     async def stop(self) -> None:
@@ -245,6 +263,27 @@ class Judging:
         """Call a node something else; see `Renaming`."""
         return self._started().rename_node(old, new, author, elsewhere)
 
+    def add(self, order: AddOrder, caller: Principal) -> Spare:
+        """See `StandbyDesk`."""
+        return self._spares_started().add(order, caller)
+
+    def remove(self, node_id: str, reason: str, caller: Principal) -> Spare:
+        """See `StandbyDesk`."""
+        return self._spares_started().remove(node_id, reason, caller)
+
+    def promote(self, order: PromoteOrder, caller: Principal) -> Lease:
+        """See `StandbyDesk`."""
+        return self._spares_started().promote(order, caller)
+
+    def release(self, node_id: str, keep: Keeps, reason: str, caller: Principal) -> Lease:
+        """See `StandbyDesk`."""
+        return self._spares_started().release(node_id, keep, reason, caller)
+
+    def _spares_started(self) -> SpareDesk:
+        if self._spare_desk is None:
+            raise RuntimeError(NOT_STARTED)
+        return self._spare_desk
+
     def _started(self) -> JudgeDesk:
         if self._desk is None:
             raise RuntimeError(NOT_STARTED)
@@ -286,16 +325,18 @@ class Judging:
             chronicle=chronicle,
             failed=failure_teller(self._meters),
         )
+        promoter = Promoter(book, self.spares, self._standby_meters)
         return Bench(
             state=parts.state,
             book=book,
             reasoner=reasoner,
             keeper=self._keeper,
             parts=self._parts_keeper,
-            ledger=Ledger(parts.state, book, facts.place, parts.facts),
+            ledger=Ledger(parts.state, book, facts.place, parts.facts, promoter),
             board=self.board,
             readers=parts.hub,
             moved=parts.moved,
             pools=pools,
             retirement=Retirement(book, facts),
+            promoter=promoter,
         )

@@ -16,6 +16,7 @@ from gpuwarden_server.decisions.ports import PublishedFeed
 from gpuwarden_server.incidents import repository as incident_rows
 from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.ports import FactSink
+from gpuwarden_server.judging.promoting import Promoter
 from gpuwarden_server.judging.repository import write_position, write_state, write_state_move
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.domain import HEALTHY, Key, Outcome, key_of
@@ -30,6 +31,7 @@ from gpuwarden_verdict.exclusions import (
 )
 from gpuwarden_verdict.incidents.moves import GPUWARDEN
 from gpuwarden_verdict.policy.document import Decision, DecisionMove
+from gpuwarden_verdict.standby import NO_CHANGE, BookChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Judgement:
         position: Newest event row that is judged with it, None where no event was.
         audits: What people did.
         first: Written before the outcomes; an outcome that is refused undoes all then.
+        standby: What a person changes of the book of spares.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -49,6 +52,7 @@ class Judgement:
     position: int | None = None
     audits: tuple[AuditEntry, ...] = ()
     first: Callable[[Connection], None] | None = None
+    standby: BookChange = NO_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,14 @@ class Committed:
         refused: Targets whose rows could not be written, with the reason.
         feed: The feed afterwards.
         change: How the feed moved, None where it did not.
+        standby: What changed of the book of spares.
     """
 
     outcomes: tuple[Outcome, ...]
     refused: tuple[tuple[Outcome, str], ...]
     feed: PublishedFeed
     change: FeedChange | None
+    standby: BookChange
 
 
 class Ledger:
@@ -77,6 +83,7 @@ class Ledger:
         book: StoredBook,
         place_of: PlaceOf,
         facts: FactSink | None,
+        promoter: Promoter,
     ) -> None:
         """Make a ledger.
 
@@ -85,14 +92,16 @@ class Ledger:
             book: What is true now; read here, changed by the caller after the commit.
             place_of: Where a GPU sits, by uuid.
             facts: Who is told in the same transaction, None for nobody.
+            promoter: Leases spares in the same transaction.
         """
         self._state = state
         self._book = book
         self._place_of = place_of
         self._facts = facts
+        self._promoter = promoter
         self._feed = PublishedFeed(
             book.head,
-            exclusion_set(book.decisions(), place_of),
+            exclusion_set(book.decisions(), place_of, promoter.shelf.joiner_of),
             would_exclude(book.decisions(), place_of),
         )
 
@@ -133,14 +142,15 @@ class Ledger:
                 refused.append((outcome, repr(error)))
                 continue
             taken.append(outcome)
-        feed, change = self._next_feed(taken, judgement.at)
+        standby = self._promoter.write(connection, taken, judgement.standby, judgement.at)
+        feed, change = self._next_feed(taken, standby, judgement.at)
         if change is not None:
             decision_rows.write_feed(connection, change)
         if judgement.position is not None:
             write_position(connection, judgement.position)
         for entry in judgement.audits:
             record_audit(connection, entry)
-        return Committed(tuple(taken), tuple(refused), feed, change)
+        return Committed(tuple(taken), tuple(refused), feed, change, standby)
 
     def _write_outcome(self, connection: Connection, outcome: Outcome) -> None:
         moves = (*outcome.incident_moves, *outcome.history)
@@ -197,15 +207,17 @@ class Ledger:
         )
 
     def _next_feed(
-        self, taken: Sequence[Outcome], at: float
+        self, taken: Sequence[Outcome], standby: BookChange, at: float
     ) -> tuple[PublishedFeed, FeedChange | None]:
-        if not any(outcome.changes_decisions for outcome in taken):
+        moved = standby != NO_CHANGE or any(outcome.changes_decisions for outcome in taken)
+        if not moved:
             return self._feed, None
         decisions = {decision.id: decision for decision in self._book.decisions()}
         for outcome in taken:
             decisions |= {move.decision.id: move.decision for move in outcome.decision_moves}
             decisions |= {decision.id: decision for decision in outcome.renewed_decisions}
-        in_force = exclusion_set(decisions.values(), self._place_of)
+        joiner_of = self._promoter.shelf.after(standby).joiner_of
+        in_force = exclusion_set(decisions.values(), self._place_of, joiner_of)
         would = would_exclude(decisions.values(), self._place_of)
         added, removed = _told(self._feed.exclusions, in_force)
         if not added and not removed:
@@ -238,7 +250,7 @@ def _told(
 def _terms(exclusion: Exclusion) -> tuple[object, ...]:
     one = exclusion
     place = (one.node_id, one.pci_bus_id, one.gpu_index)
-    return one.entity_kind, one.entity, one.decision_id, one.rung, *place
+    return one.entity_kind, one.entity, one.decision_id, one.rung, one.joiner, *place
 
 
 def decision_audit(decision: Decision | None) -> dict[str, object] | None:

@@ -22,6 +22,7 @@ from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.entities import EntityRef, EntityState, renamed_ref
 from gpuwarden_verdict.incidents.domain import IncidentMove
 from gpuwarden_verdict.policy.document import DecisionMove
+from gpuwarden_verdict.standby import BookChange
 from gpuwarden_wire.metrics import EntityKind
 
 Renamed = Callable[[str, str, float], None]
@@ -92,6 +93,7 @@ class Renaming:
             answer=new,
             first=partial(rename_node, old=old, new=new, at=now),
             committed=committed,
+            standby=BookChange(renames=((old, new),)),
         )
 
     def _outcome(self, ref: EntityRef, old: str, new: str, author: Author, now: float) -> Outcome:

@@ -22,6 +22,7 @@ from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.parts import LedgerKeeper
 from gpuwarden_server.judging.ports import FeedReaders
+from gpuwarden_server.judging.promoting import Promoter
 from gpuwarden_server.judging.remembering import MemoryKeeper
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.store.database import Database
@@ -33,6 +34,7 @@ from gpuwarden_verdict.engine.failures import SWEEP_STAGE, Failure
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.reasoner import Reasoner
 from gpuwarden_verdict.engine.relocation import Departure
+from gpuwarden_verdict.standby import NO_CHANGE, BookChange
 from gpuwarden_wire.events import EventKind
 
 EVENTS_A_PASS = 500
@@ -62,6 +64,7 @@ class Concluded:
         answer: What the caller gets after the commit.
         first: Written before the outcomes, in the same transaction: all of them or nothing then.
         committed: Called after the commit, before the outcomes become true in memory.
+        standby: What changes of the book of spares.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -69,6 +72,7 @@ class Concluded:
     answer: object
     first: Callable[[Connection], None] | None = None
     committed: Callable[[], None] | None = None
+    standby: BookChange = NO_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class Bench:
         moved: Told after each commit of moves: others follow the tables they stand in.
         pools: Policy and what is out.
         retirement: Who left the fleet, and who is back.
+        promoter: Leases spares.
     """
 
     state: Database
@@ -106,6 +111,7 @@ class Bench:
     moved: Callable[[], None]
     pools: PoolBook
     retirement: Retirement
+    promoter: Promoter
 
 
 def failure_teller(meters: JudgeMeters) -> Callable[[Failure], None]:
@@ -324,6 +330,7 @@ class JudgeWorker:
         bench.book.apply(committed.outcomes)
         bench.reasoner.chronicle.note(committed.outcomes)
         bench.book.head = committed.feed.head
+        bench.promoter.taken(committed.standby)
         for outcome, reason in committed.refused:
             self._meters.refused.inc()
             _log.error("judge_row_refused", entity=outcome.target.key, reason=reason)
@@ -354,6 +361,7 @@ class JudgeWorker:
                     self._clock.now(),
                     audits=concluded.audits,
                     first=concluded.first,
+                    standby=concluded.standby,
                 )
                 committed = self._bench.ledger.commit(judgement)
                 if concluded.committed is not None:
@@ -372,6 +380,7 @@ class JudgeWorker:
         self._take_back(bench.retirement.heard(), now)
         self._relocate(bench.reasoner.relocation.moved(now), now)
         bench.pools.recount()
+        self._end_leases(now)
         result = bench.reasoner.sweeper.look(now, bench.reasoner.failed)
         self._save_memory(now)
         touched = self._judge_new_events()
@@ -384,6 +393,12 @@ class JudgeWorker:
         self._swept_at = self._clock.monotonic()
         self._meters.sweep.observe(self._swept_at - began)
         self._set_gauges()
+
+    def _end_leases(self, now: float) -> None:
+        change, audits = self._bench.promoter.expired(now)
+        if audits:
+            ended = Judgement((), now, audits=audits, standby=change)
+            self._take_over(self._bench.ledger.commit(ended))
 
     def _save_memory(self, now: float) -> None:
         for keeper, name in ((self._bench.keeper, SWEEP_MEMORY), (self._bench.parts, PART_LEDGER)):
@@ -402,3 +417,4 @@ class JudgeWorker:
             self._meters.decisions.labels(phase=phase).set(count)
         self._meters.exclusions.set(book.head.count)
         self._meters.epoch.set(book.head.epoch)
+        self._bench.promoter.meters.show(self._bench.promoter.shelf)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, assert_never
 
-from sqlalchemy import Connection, Select, and_, delete, exists, not_, select
+from sqlalchemy import Connection, Select, and_, delete, exists, func, not_, select
 
 from gpuwarden_server.judging.repository import (
     STANDING_KINDS,
@@ -29,6 +29,7 @@ from gpuwarden_server.store.tables_judging import (
     incidents,
 )
 from gpuwarden_server.store.tables_learning import incident_verdicts
+from gpuwarden_server.store.tables_standby import standby_leases
 from gpuwarden_verdict.entities import EntityState
 from gpuwarden_verdict.incidents.domain import IncidentPhase
 from gpuwarden_verdict.policy.document import LIVE_PHASES
@@ -49,6 +50,7 @@ class Kept(StrEnum):
     JOB_RUNS = "job_runs"
     JOB_ENDS = "job_ends"
     ACTUATIONS = "actuations"
+    STANDBY_LEASES = "standby_leases"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ def find_old(connection: Connection, what: Kept, before: float, after: int, limi
         case Kept.ACTUATIONS:
             c = actuations.c
             statement = select(c.row).where(c.begun_at < before, c.phase != "begun")
+        case Kept.STANDBY_LEASES:
+            statement = _old_leases(before)
         case _:
             assert_never(what)
     keys = list(connection.scalars(statement.limit(limit)))
@@ -126,6 +130,8 @@ def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None
             connection.execute(delete(job_ends).where(job_ends.c.id.in_(keys)))
         case Kept.ACTUATIONS:
             connection.execute(delete(actuations).where(actuations.c.row.in_(keys)))
+        case Kept.STANDBY_LEASES:
+            connection.execute(delete(standby_leases).where(standby_leases.c.epoch.in_(keys)))
         case _:
             assert_never(what)
 
@@ -178,6 +184,13 @@ def _old_decisions(before: float) -> Select[str]:
         .where(decisions.c.decided_at < before, decisions.c.phase.not_in(_LIVE), not_(moved))
         .order_by(decisions.c.decided_at)
     )
+
+
+def _old_leases(before: float) -> Select[int]:
+    """Ended; the newest one stays, so that no epoch comes twice."""
+    c = standby_leases.c
+    newest = select(func.max(c.epoch)).scalar_subquery()
+    return select(c.epoch).where(c.ended_at < before, c.epoch < newest).order_by(c.epoch)
 
 
 def _old_state_moves(before: float) -> Select[int]:

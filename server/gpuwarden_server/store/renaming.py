@@ -35,6 +35,7 @@ from gpuwarden_server.store.tables_jobs import job_ends
 from gpuwarden_server.store.tables_judging import decisions, entity_state_moves, incidents
 from gpuwarden_server.store.tables_names import former_names
 from gpuwarden_server.store.tables_notifications import silences
+from gpuwarden_server.store.tables_standby import standby_leases
 
 _NODE = "node"
 _MATCHER = re.compile(r"((?:node|entity)(?:=~|!~|!=|=))(.+)", re.DOTALL)
@@ -68,6 +69,8 @@ def rename_node(connection: Connection, old: str, new: str, at: float) -> None:
         .where(moves.entity_kind == _NODE, moves.entity == old)
         .values(entity=new)
     )
+    leases = update(standby_leases).where(standby_leases.c.leaver == old)
+    connection.execute(leases.values(leaver=new))
     connection.execute(delete(nodes).where(nodes.c.node_id == old))
     _rename_in_bodies(connection, old, new)
     _rename_in_scopes(connection, old, new)

@@ -16,6 +16,7 @@ from gpuwarden_server.store import (
     tables_links,
     tables_names,
     tables_notifications,
+    tables_standby,
     tables_web,
 )
 from gpuwarden_server.store.base import HISTORY, STATE
@@ -36,5 +37,6 @@ TABLE_MODULES = (
     tables_links,
     tables_names,
     tables_notifications,
+    tables_standby,
     tables_web,
 )

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung
 from gpuwarden_verdict.policy.costs import EQUAL, Costs
+from gpuwarden_verdict.standby.rules import NO_PROMOTION, StandbyRules
 from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
 
 T = TypeVar("T")
@@ -91,6 +92,7 @@ class PoolPolicy:
         settle_s: Wait before evidence that an application can cause, or an echo, is judged.
         dwell_s: How long recovery evidence must hold before an exclusion ends by itself.
         dwell_s_of: The same by class of fault, where it differs.
+        standby: How its nodes are replaced by spares.
         exclusion_ttl_s: Expiry of an exclusion whose evidence is not renewed.
         score_may_exclude: Whether the learnt score alone may exclude (the gate must also be open).
         rules: What differs by class of fault and rung; the first that fits and says it holds. Ask
@@ -146,6 +148,8 @@ class PoolPolicy:
     ) -> T | None:
         said = (key(rule) for rule in self.rules if rule.fits(fault_class, rung))
         return next((one for one in said if one is not None), None)
+
+    standby: StandbyRules = NO_PROMOTION
 
     def dwell_of(self, fault_class: FaultClass) -> float:
         """How long recovery from a fault of a class must hold, seconds."""

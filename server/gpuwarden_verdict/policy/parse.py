@@ -36,6 +36,7 @@ from gpuwarden_verdict.policy.reading import (
     read_texts,
     refuse_unknown,
 )
+from gpuwarden_verdict.standby.rules import parse_standby
 from gpuwarden_verdict.tuning.parse import parse_tuning, tuning_form
 from gpuwarden_verdict.tuning.rules import Tuning
 
@@ -230,4 +231,5 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "cool_down_s": read_seconds,
     "approvers": read_approvers,
     "in_maintenance": _in_maintenance,
+    "standby": parse_standby,
 }

@@ -1,0 +1,1 @@
+"""Spares that stand by: the book in the store and its routes; the judge alone changes it."""

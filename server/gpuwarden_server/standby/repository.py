@@ -1,0 +1,117 @@
+"""The book of spares in state.db."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, Table, delete, func, select
+
+from gpuwarden_server.store.tables_fleet import events
+from gpuwarden_server.store.tables_standby import standby_leases, standbys
+from gpuwarden_server.store.upsert import upsert
+from gpuwarden_verdict.detectors.plug_in_check import proves_repair
+from gpuwarden_verdict.standby import BookChange, Lease, Shelf, Spare, SpareState
+from gpuwarden_wire.events import Event, EventKind
+from gpuwarden_wire.metrics import EntityKind
+
+NEWEST_PASSES = 200
+"""Passed checks of a node that are looked through for its proof, newest first."""
+_event = msgspec.json.Decoder(Event)
+
+
+def read_shelf(connection: Connection) -> Shelf:
+    """The book as it is stored."""
+    c = standby_leases.c
+    rows = connection.execute(select(standby_leases).where(c.ended_at.is_(None)))
+    leases = [_lease(row) for row in rows]
+    last = connection.execute(select(func.max(c.epoch))).scalar() or 0
+    spares = [_spare(row) for row in connection.execute(select(standbys))]
+    return Shelf({one.node_id: one for one in spares}, {one.joiner: one for one in leases}, last)
+
+
+def write_change(connection: Connection, change: BookChange) -> None:
+    """Store what changes of the book."""
+    for spare in change.spares:
+        _put(connection, standbys, "node_id", {**asdict(spare), "state": spare.state.value})
+    if change.removed:
+        connection.execute(delete(standbys).where(standbys.c.node_id.in_(change.removed)))
+    for lease in change.leases:
+        form = asdict(lease)
+        form["node_id"] = form.pop("joiner")
+        _put(connection, standby_leases, "epoch", form)
+
+
+def read_leases(connection: Connection, limit: int) -> list[Lease]:
+    """The newest leases, those that ended too, newest first."""
+    c = standby_leases.c
+    statement = select(standby_leases).order_by(c.epoch.desc()).limit(limit)
+    return [_lease(row) for row in connection.execute(statement)]
+
+
+def read_proofs(
+    connection: Connection, gpus: Mapping[str, Iterable[str]]
+) -> dict[str, float | None]:
+    """When each node last passed a check as a whole, epoch seconds; None for never.
+
+    A check of the node counts, and so do checks of all of its GPUs: then the oldest of these. Only
+    such checks count as may end a repair: a plug-in's where its definition says so, and of the
+    agent's own only those that did not follow a trouble of one kind.
+
+    Args:
+        connection: Reading connection.
+        gpus: GPUs that are in each node, by node.
+    """
+    return {node_id: _proof(connection, node_id, list(of)) for node_id, of in gpus.items()}
+
+
+def _proof(connection: Connection, node_id: str, gpus: list[str]) -> float | None:
+    c = events.c
+    statement = (
+        select(c.entity_kind, c.entity, c.received_at, c.body)
+        .where(c.node_id == node_id, c.kind == EventKind.CHECK_PASSED.value)
+        .order_by(c.row.desc())
+        .limit(NEWEST_PASSES)
+    )
+    newest: dict[tuple[str, str], float] = {}
+    for kind, entity, at, body in connection.execute(statement):
+        event = _event.decode(body)
+        if proves_repair(event) and "after" not in event.attributes:
+            newest.setdefault((kind, entity), at)
+    whole = newest.get((EntityKind.NODE.value, node_id))
+    parts = [newest.get((EntityKind.GPU.value, gpu)) for gpu in gpus]
+    proven = [at for at in parts if at is not None]
+    by_parts = min(proven) if proven and len(proven) == len(parts) else None
+    return max((at for at in (whole, by_parts) if at is not None), default=None)
+
+
+def _put(connection: Connection, table: Table, key: str, row: dict[str, Any]) -> None:
+    statement = upsert(connection, table).values(row)
+    changed = {name: statement.excluded[name] for name in row if name != key}
+    connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=changed))
+
+
+def _spare(row: Row[Any]) -> Spare:
+    return Spare(
+        *(row.node_id, row.pool, SpareState(row.state), row.added_at, row.added_by),
+        *(row.proven_at, row.reason),
+    )
+
+
+def _lease(row: Row[Any]) -> Lease:
+    return Lease(
+        epoch=row.epoch,
+        joiner=row.node_id,
+        leaver=row.leaver,
+        pool=row.pool,
+        decision_id=row.decision_id,
+        reason=row.reason,
+        author=row.author,
+        begun_at=row.begun_at,
+        expires_at=row.expires_at,
+        ended_at=row.ended_at,
+        ended_by=row.ended_by,
+        ended_why=row.ended_why,
+    )
