@@ -106,6 +106,7 @@ def record_trial(
     reason: str,
     *,
     digest: str,
+    exclude_confidence: float,
     entities: Sequence[str],
     origin: str = "",
     recording_digest: str = "",
@@ -119,6 +120,7 @@ def record_trial(
         false_actions: Exclusions that would have been false.
         reason: For the audit.
         digest: SHA-256 of the MANIFEST.json of the model that was played.
+        exclude_confidence: The highest confidence from which a pool of the fleet excluded.
         entities: What was watched: UUIDs of GPUs, or nodes; the server must know most of it.
         origin: What made the recording, "" where it does not say; a simulated one is refused.
         recording_digest: SHA-256 over its files, "" for none; one that taught the model is refused.
@@ -128,6 +130,7 @@ def record_trial(
         "digest": digest,
         "healthy_days": healthy_days,
         "false_actions": false_actions,
+        "exclude_confidence": exclude_confidence,
         "entities": list(entities),
         "origin": origin,
         "recording_digest": recording_digest,

@@ -160,6 +160,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
         healthy_days: Entities x days.
         false_actions: What is not settled counts.
         bound_per_day: Upper 95 % bound of false exclusions an entity and day, None without a day.
+        exclude_confidence: The lowest limit that it speaks for.
+        digest: SHA-256 of the MANIFEST.json of the model that was tried.
     """
 
     trial: str
@@ -167,6 +169,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     healthy_days: float = 0.0
     false_actions: int = 0
     bound_per_day: float | None = None
+    exclude_confidence: float = 1.0
+    digest: str = ""
     recorded_at: float = 0.0
 
 
@@ -205,6 +209,7 @@ class FeatureRowRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         why: suspect, incident or healthy: why it was kept.
+        share: The chance that an entity was kept for this reason at that moment.
         values: Columns, little-endian float32, NaN where missing; base64 in JSON.
     """
 
@@ -214,6 +219,7 @@ class FeatureRowRecord(msgspec.Struct, frozen=True, kw_only=True):
     entity: str
     node_id: str = ""
     why: str = ""
+    share: float = 1.0
     schema_hash: str = ""
     model_version: str = ""
     values: bytes = b""

@@ -155,6 +155,7 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
             "digest": digest_of(version_files("gpu-d")),
             "healthy_days": 9.0,
             "false_actions": 0,
+            "exclude_confidence": 0.8,
             "entities": ["GPU-n1-0"],
             "origin": "",
             "recording_digest": "",

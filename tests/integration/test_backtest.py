@@ -173,6 +173,7 @@ def test_it_is_recorded_at_the_server_as_a_trial_that_the_gate_goes_by(
     wrong = told["scores"]["false_exclusions"]
     assert (trial["version"], trial["false_actions"]) == (score["version"], wrong["count"])
     assert trial["healthy_days"] == pytest.approx(wrong["gpu_days"])
+    assert trial["exclude_confidence"] == told["policy"]["exclude_confidence"] == 0.8
 
 
 def introduce(server: Running) -> None:

@@ -257,6 +257,7 @@ TABLE: dict[str, Row] = {
             lambda made: c.record_trial(
                 *("gpu", made.version, 1000.0, 1, "a month of ours"),
                 digest=digest_of(version_files("gpu-brought")),
+                exclude_confidence=0.8,
                 entities=[GPU],
             ),
         ),

@@ -14,7 +14,7 @@ import pytest
 from gpuwarden_server.incidents.repository import write_incidents
 from gpuwarden_server.learning.shadow.backtests import taught_by
 from gpuwarden_server.learning.shadow.book import ShadowBook
-from gpuwarden_server.learning.shadow.domain import Opinion, Outcome, Role
+from gpuwarden_server.learning.shadow.domain import Opinion, Outcome, Role, TriedModel
 from gpuwarden_server.store.database import connect_store
 from gpuwarden_server.store.versions import prepare_store
 from gpuwarden_verdict.features import FEATURE_SETS
@@ -33,6 +33,7 @@ from tests.fakes.clock import MovedClock
 BOTH_STORES = True
 WHY = {"reason": "is it better?"}
 DAY_S = 86_400.0
+TRIED = TriedModel(EntityKind.GPU, "v1", "abc", 0.8)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,7 @@ def test_a_backtest_of_this_fleet_is_recorded_and_the_gate_goes_by_it(server: Ru
         "recording_digest": "",
         "healthy_days": 60_000.0,
         "false_actions": 0,
+        "exclude_confidence": 0.8,
         "origin": "",
         **WHY,
         "entities": ["GPU-tried-0", "GPU-tried-1"],
@@ -104,10 +106,18 @@ def test_a_backtest_of_this_fleet_is_recorded_and_the_gate_goes_by_it(server: Ru
     assert told["bound_per_day"] == pytest.approx(3.0 / 60_000.0, rel=0.01)
     trials = {one["trial"]: one for one in stand(server, "promoted")["trials"]}
     assert trials["backtest"]["healthy_days"] == 60_000.0
+    assert trials["backtest"]["digest"] == trials["shadow"]["digest"] == body["digest"]
     wait_until(
         lambda: not any("bounds false" in line for line in gate_lines(server)), "the gate", 60.0
     )
     assert any("score_may_exclude" in line for line in gate_lines(server))
+    mild = {**body, "exclude_confidence": 0.95}
+    server.admin.post(path, json=mild).raise_for_status()
+    wait_until(
+        lambda: any("from a confidence of 0.95 on" in line for line in gate_lines(server)),
+        "the gate asks for a lower limit",
+        60.0,
+    )
     unknown = server.admin.post(path, json={**body, "version": "gpu-none"})
     assert unknown.status_code == 404
     lesson = next(iter(taught_by(shipped_files())))
@@ -158,7 +168,7 @@ def test_would_be_exclusions_are_stored_tallied_and_outlive_a_restart(tmp_path: 
         book = ShadowBook(store.state, clock)
         for _ in range(2):
             says = [Opinion(ref, 0.9, "memory", ("counters", "peers")) for ref in (right, wrong)]
-            book.look(EntityKind.GPU, "v1", Role.PROMOTED, says, 100, clock.now())
+            book.look(TRIED, Role.PROMOTED, says, 100, clock.now())
             clock.ahead += 60.0
         book.save()
         since = clock.now()
@@ -173,7 +183,7 @@ def test_would_be_exclusions_are_stored_tallied_and_outlive_a_restart(tmp_path: 
         again = ShadowBook(store.state, clock)
         again.load()
         says = [Opinion(waits, 0.8, "bus", ("counters", "events"))]
-        again.look(EntityKind.GPU, "v1", Role.CHALLENGER, says, 100, clock.now())
+        again.look(TRIED, Role.CHALLENGER, says, 100, clock.now())
         again.save()
         told = again.told((EntityKind.GPU, "v1"), DAY_S, 10)
         assert told is not None
@@ -189,6 +199,18 @@ def test_would_be_exclusions_are_stored_tallied_and_outlive_a_restart(tmp_path: 
         assert ended[waits] is None and ended[right] is not None
         again.keep_trial(EntityKind.GPU, told)
         (trial,) = again.trials((EntityKind.GPU, "v1")).values()
-        assert trial.false_actions == 2
+        assert (trial.false_actions, trial.exclude_confidence) == (2, 0.8)
+        lower = replace(TRIED, exclude_confidence=0.5)
+        again.look(lower, Role.PROMOTED, [], 100, clock.now())
+        again.save()
+        anew = again.told((EntityKind.GPU, "v1"), DAY_S, 10)
+        assert anew is not None
+        assert (anew.run.healthy_days, anew.run.exclude_confidence, anew.newest) == (0.0, 0.5, ())
+        store.state.writer.call(lambda c: again.forget(c, (EntityKind.GPU, "v1")))
+        again.save()
+        assert again.trials((EntityKind.GPU, "v1")) == {}
+        once_more = ShadowBook(store.state, clock)
+        once_more.load()
+        assert once_more.run_of((EntityKind.GPU, "v1")) is None
     finally:
         store.close()

@@ -59,6 +59,7 @@ class Report:
         blind: Planes without any reading.
         scores: None without labels.
         gpus: UUIDs of the GPUs.
+        exclude_confidence: The highest confidence from which any pool of the fleet excluded.
     """
 
     played: Played
@@ -68,6 +69,7 @@ class Report:
     blind: tuple[BlindPlane, ...]
     scores: Scores | None
     gpus: tuple[str, ...] = ()
+    exclude_confidence: float = 1.0
 
     def alarms_a_day(self) -> dict[str, dict[str, int]]:
         """Flags by the UTC day on which they began, and by rung; days without one are there."""
@@ -92,7 +94,11 @@ class Report:
         form: dict[str, Any] = {
             "recording": {**asdict(self.played), "gpu_days": self.played.gpu_days},
             "model": {"version": self.model_version or None, "gate": "open"},
-            "policy": {"version": self.policy_version, "mode": "act"},
+            "policy": {
+                "version": self.policy_version,
+                "mode": "act",
+                "exclude_confidence": self.exclude_confidence,
+            },
             "flags": [_flag_form(flag) for flag in self.flags],
             "blind_planes": [one.plane for one in self.blind],
             "blind_planes_why": {one.plane: f"{one.why}: {one.mend}" for one in self.blind},

@@ -17,6 +17,7 @@ from gpuwarden_models.frames import Frame
 from gpuwarden_verdict.engine import FleetEngine
 from gpuwarden_verdict.fusion import FusionModels
 from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument
+from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_wire.metrics import EntityKind
 
 _NO_CAP = Cap(max_nodes=1_000_000_000, max_percent=100.0)
@@ -111,6 +112,9 @@ def backtest(
         blind=tuple(blind_planes(history)),
         scores=score(found, history.labels, watched) if history.labels else None,
         gpus=tuple(sorted(node_of)),
+        exclude_confidence=max(
+            (pool_of(rules, node).exclude_confidence for node in history.nodes), default=1.0
+        ),
     )
 
 

@@ -141,6 +141,7 @@ def _record(context: typer.Context, report: Any, folder: Path | None, played: _P
             wrong["count"],
             f"backtest of {form['recording']['source']}",
             digest=hashlib.sha256(manifest).hexdigest(),
+            exclude_confidence=form["policy"]["exclude_confidence"],
             entities=report.gpus,
             origin=played.origin,
             recording_digest="" if played.folder is None else digest_of(played.folder),

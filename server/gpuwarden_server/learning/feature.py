@@ -27,6 +27,7 @@ from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.learning.shadow.book import ShadowBook
 from gpuwarden_server.learning.shadow.desk import ShadowDesk
 from gpuwarden_server.learning.shadow.endpoints import shadow_router
+from gpuwarden_server.learning.shadow.limits import TriedLimit
 from gpuwarden_server.learning.shadow.speaking import Surroundings
 from gpuwarden_server.learning.watching import Watcher, WatchMeters
 from gpuwarden_server.store.database import Database
@@ -96,14 +97,17 @@ class Learning:
         samples = SampleBox(state, clock, registry, days, most)
         meters = WatchMeters(registry)
         drift = DriftBook(registry)
-        self._watcher = Watcher(self._shelf, book, samples, drift, placements.pool, clock, meters)
+        limit = TriedLimit(lambda: placements.policy, placements.pool, lambda: placements.version)
+        self._watcher = Watcher(
+            self._shelf, book, samples, drift, placements.pool, limit, clock, meters
+        )
         self.scorer = Scorer(self._shelf, self._watcher)
         each_s = SWEEPS_A_TURN * settings.sweep_interval_s
         self._keeper = Keeper(
             self._shelf, book, samples, self.scorer, registry, meters, min(each_s, 60.0)
         )
         self._desks = _Desks(
-            ModelDesk(self._shelf, library, state, clock),
+            ModelDesk(self._shelf, library, state, clock, book.forget),
             drift,
             LabelDesk(state, clock, registry),
             ShadowDesk(self._shelf, library, book, placements.policy, state, clock),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from threading import Event, Thread
 
 import structlog
@@ -13,7 +13,7 @@ from gpuwarden_server.learning.registry.shelf import ModelShelf
 from gpuwarden_server.learning.samples.box import SampleBox
 from gpuwarden_server.learning.scorer import Scorer
 from gpuwarden_server.learning.shadow.book import ShadowBook, Told
-from gpuwarden_server.learning.shadow.domain import Role, best_trial, trial_of
+from gpuwarden_server.learning.shadow.domain import Role, gate_trials, trial_of
 from gpuwarden_server.learning.watching import WatchMeters
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.fusion import FusionModel, TrialRun
@@ -139,13 +139,11 @@ class Keeper:
     def _turn(self) -> None:
         self._shadow.save()
         self._samples.save()
-        trials: dict[EntityKind, TrialRun] = {}
+        trials: dict[EntityKind, Sequence[TrialRun]] = {}
         judged: list[tuple[EntityKind, Role]] = []
         for kind, model in self._shelf.promoted().items():
             judged += self._judge(kind, model, Role.PROMOTED)
-            best = best_trial(self._shadow.trials((kind, model.version)))
-            if best is not None:
-                trials[kind] = best
+            trials[kind] = gate_trials(self._shadow.trials((kind, model.version)))
         for kind, model in self._shelf.challengers().items():
             judged += self._judge(kind, model, Role.CHALLENGER)
         self._meters.forget(judged)

@@ -27,12 +27,12 @@ class Scorer:
         """
         self._shelf = shelf
         self._watcher = watcher
-        self._trials: Mapping[EntityKind, TrialRun] = {}
+        self._trials: Mapping[EntityKind, Sequence[TrialRun]] = {}
         self._renew()
         shelf.follow(self._renew)
 
-    def take_trials(self, trials: Mapping[EntityKind, TrialRun]) -> None:
-        """Let the gate go by these trials on this fleet from now on."""
+    def take_trials(self, trials: Mapping[EntityKind, Sequence[TrialRun]]) -> None:
+        """Let the gate go by these trials on this fleet, the best first, from now on."""
         self._trials = trials
         self._renew()
 

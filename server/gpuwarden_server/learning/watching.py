@@ -18,11 +18,12 @@ from gpuwarden_server.learning.registry.shelf import ModelShelf
 from gpuwarden_server.learning.samples.box import SampleBox
 from gpuwarden_server.learning.samples.domain import EVERY_S, sample
 from gpuwarden_server.learning.shadow.book import ShadowBook
-from gpuwarden_server.learning.shadow.domain import Role
+from gpuwarden_server.learning.shadow.domain import Role, TriedModel
+from gpuwarden_server.learning.shadow.limits import TriedLimit
 from gpuwarden_server.learning.shadow.speaking import ScoreVoices, Surroundings
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FEATURE_SETS, FeatureScene
-from gpuwarden_verdict.fusion import fuse_suspects
+from gpuwarden_verdict.fusion import FusionModel, fuse_suspects
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
@@ -101,6 +102,7 @@ class Watcher:
         samples: SampleBox,
         drift: DriftBook,
         pool_of: Callable[[str], PoolPolicy],
+        limit: TriedLimit,
         clock: Clock,
         meters: WatchMeters,
     ) -> None:
@@ -112,6 +114,7 @@ class Watcher:
             samples: Takes rows of features.
             drift: Compares what is seen with what models learnt from.
             pool_of: Rules of a node.
+            limit: From where on they would exclude.
             clock: Time.
             meters: Figures.
         """
@@ -120,6 +123,7 @@ class Watcher:
         self._samples = samples
         self._drift = drift
         self._pool_of = pool_of
+        self._limit = limit
         self._clock = clock
         self._meters = meters
         self._incidents: Callable[[], Collection[Key]] = tuple
@@ -129,6 +133,7 @@ class Watcher:
         self._turns = ChallengerTurns()
         self._next_sample = self._next_count = 0.0
         self._healthy: dict[EntityKind, int] = {}
+        self._tried_from = 1.0
         self._logged: set[type[Exception]] = set()
 
     def follow_incidents(
@@ -163,7 +168,7 @@ class Watcher:
             models = self._shelf.promoted()
             self._forget_voices()
             for kind, model in models.items():
-                self._look(kind, model.version, Role.PROMOTED, risks, now)
+                self._look(kind, model, Role.PROMOTED, risks, now)
             self._drift.note_alarms(models, risks, self._healthy, now)
             self._challenge(scene, signals, now)
             if now >= self._next_sample and self._sample(scene, risks, now):
@@ -192,7 +197,7 @@ class Watcher:
         risks = fuse_suspects(challengers, scene, watched, signals, now)
         for kind, model in challengers.items():
             running = self._turns.looked_before((kind.value, model.version))
-            self._look(kind, model.version, Role.CHALLENGER, risks, now, credited=running)
+            self._look(kind, model, Role.CHALLENGER, risks, now, credited=running)
         took_s = self._clock.monotonic() - began
         self._meters.challenger.observe(took_s)
         looked = frozenset((kind.value, model.version) for kind, model in challengers.items())
@@ -201,7 +206,7 @@ class Watcher:
     def _look(
         self,
         kind: EntityKind,
-        version: str,
+        model: FusionModel,
         role: Role,
         risks: Sequence[Risk],
         now: float,
@@ -209,10 +214,11 @@ class Watcher:
         credited: bool = True,
     ) -> None:
         own = [risk for risk in risks if risk.entity.kind is kind]
-        voice = self._voice(kind, version, role)
+        voice = self._voice(kind, model.version, role)
         opinions = voice.hear(own, self._around, self._pool_of, now)
         healthy = self._healthy.get(kind, 0) if credited else 0
-        self._shadow.look(kind, version, role, opinions, healthy, now)
+        tried = TriedModel(kind, model.version, model.digest, self._tried_from)
+        self._shadow.look(tried, role, opinions, healthy, now)
 
     def _voice(self, kind: EntityKind, version: str, role: Role) -> ScoreVoices:
         return self._voices.setdefault((kind, version, role), ScoreVoices())
@@ -230,6 +236,7 @@ class Watcher:
             return
         self._next_count = now + COUNT_EACH_S
         nodes = scene.state.view(EntityKind.NODE)
+        self._tried_from = self._limit.over(ref.key for ref in nodes.refs)
         sick = self._sick_nodes()
         sick_rows = [row for row, ref in enumerate(nodes.refs) if ref.key in sick]
         for kind in FEATURE_SETS:

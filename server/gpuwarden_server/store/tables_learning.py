@@ -46,6 +46,8 @@ shadow_runs = Table(
     Column("begun_at", Float, nullable=False),
     Column("seen_at", Float, nullable=False),
     Column("healthy_days", Float, nullable=False, comment="entities x days"),
+    Column("digest", String(64), nullable=False, comment="SHA-256 of the model's MANIFEST.json"),
+    Column("exclude_confidence", Float, nullable=False, comment="highest limit of its pools"),
 )
 
 shadow_exclusions = Table(
@@ -80,6 +82,8 @@ trial_runs = Table(
     Column("false_actions", Integer, nullable=False),
     Column("recorded_at", Float, nullable=False),
     Column("author", String(255), nullable=False),
+    Column("digest", String(64), nullable=False, comment="SHA-256 of the model's MANIFEST.json"),
+    Column("exclude_confidence", Float, nullable=False, comment="lowest limit it speaks for"),
 )
 
 feature_rows = Table(
@@ -94,6 +98,7 @@ feature_rows = Table(
     Column("schema_hash", String(64), nullable=False),
     Column("model_version", String(100), nullable=False, comment="what judged then, '' none"),
     Column("body", LargeBinary, nullable=False, comment="little-endian float32"),
+    Column("share", Float, nullable=False, server_default="1", comment="chance to be kept"),
 )
 
 Index("ix_feature_rows_at", feature_rows.c.at)

@@ -20,7 +20,7 @@ from gpuwarden_verdict.signals import Risk, Signal
 from gpuwarden_wire.metrics import EntityKind
 
 NO_MODELS: FusionModels = MappingProxyType({})
-NO_TRIALS: Mapping[EntityKind, TrialRun] = MappingProxyType({})
+NO_TRIALS: Mapping[EntityKind, Sequence[TrialRun]] = MappingProxyType({})
 
 
 class ModelRisks:
@@ -29,7 +29,7 @@ class ModelRisks:
     def __init__(
         self,
         models: FusionModels = NO_MODELS,
-        trials: Mapping[EntityKind, TrialRun] = NO_TRIALS,
+        trials: Mapping[EntityKind, Sequence[TrialRun]] = NO_TRIALS,
         *,
         gate_open: bool = False,
     ) -> None:
@@ -37,7 +37,7 @@ class ModelRisks:
 
         Args:
             models: By the kind that they score.
-            trials: Of each on this fleet; none of what was not tried.
+            trials: Of each on this fleet, the best first; none of what was not tried.
             gate_open: Take policy and trial as fulfilled: what would the scores have done? What the
                 gate asks of each risk, evidence from several planes, is asked all the same.
         """
@@ -66,7 +66,7 @@ class ModelRisks:
             return True
         model = self._models.get(kind)
         return version == self.model_of(kind) and (
-            score_gate(model, None, pool, self._trials.get(kind)).open
+            score_gate(model, None, pool, self._trials.get(kind, ())).open
         )
 
     def gate(self, risk: Risk | None, pool: PoolPolicy) -> Gate:
@@ -74,4 +74,4 @@ class ModelRisks:
         if self._gate_open:
             return planes_gate(risk)
         kind = EntityKind.GPU if risk is None else risk.entity.kind
-        return score_gate(self._models.get(kind), risk, pool, self._trials.get(kind))
+        return score_gate(self._models.get(kind), risk, pool, self._trials.get(kind, ()))

@@ -117,6 +117,8 @@ class FusionModel:
         quantiles: Deciles of each feature over healthy training rows; () where it does not say.
         missing_share: Share of training rows that lacked each feature; () likewise.
         alarms_per_entity_day: At the operating point, on nodes that did not train; None likewise.
+        digest: SHA-256 of its MANIFEST.json, which holds the hashes of all else; "" for one that
+            was read from no files.
     """
 
     kind: EntityKind
@@ -133,6 +135,7 @@ class FusionModel:
     quantiles: tuple[tuple[float, ...], ...] = ()
     missing_share: tuple[float, ...] = ()
     alarms_per_entity_day: float | None = None
+    digest: str = ""
 
     @property
     def schema_hash(self) -> str:
@@ -203,6 +206,7 @@ def decode_model(files: Mapping[str, bytes], kind: EntityKind | None = None) -> 
         quantiles=sheet.quantiles,
         missing_share=sheet.missing,
         alarms_per_entity_day=sheet.alarms_per_entity_day,
+        digest=hashlib.sha256(files[MANIFEST]).hexdigest(),
     )
 
 

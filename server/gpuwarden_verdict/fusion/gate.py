@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -20,6 +20,7 @@ TOLERATED_PER_GPU_DAY = 0.03 / 500
 """False exclusions a GPU and day that a trial must bound: 0.03 a day on 500 GPUs."""
 
 _CONFIDENCE = 0.95
+_DIGITS_TOLD = 12
 _NEAR = 1e-12
 
 
@@ -28,6 +29,9 @@ class TrialKind(StrEnum):
 
     BACKTEST = "backtest"
     SHADOW = "shadow"
+
+
+_WORDS = {TrialKind.BACKTEST: "backtest", TrialKind.SHADOW: "shadow run"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class TrialRun:
         gpu_days: GPUs x days that were healthy.
         false_actions: Exclusions that would have been false.
         recorded_at: Epoch seconds.
+        model_digest: SHA-256 of the MANIFEST.json of what was tried.
+        exclude_confidence: What would be excluded at this confidence or above was counted: the
+            lowest limit that the trial speaks for.
     """
 
     kind: TrialKind
@@ -47,6 +54,8 @@ class TrialRun:
     gpu_days: float
     false_actions: int
     recorded_at: float
+    model_digest: str
+    exclude_confidence: float
 
     @property
     def bound_per_gpu_day(self) -> float:
@@ -73,7 +82,7 @@ class Gate:
 
 
 def score_gate(
-    model: FusionModel | None, risk: Risk | None, pool: PoolPolicy, trial: TrialRun | None
+    model: FusionModel | None, risk: Risk | None, pool: PoolPolicy, trials: Sequence[TrialRun]
 ) -> Gate:
     """The gate for one entity's risk.
 
@@ -81,14 +90,14 @@ def score_gate(
         model: Model in use, None where none is loaded.
         risk: The entity's risk, None where it has none: then only the standing conditions count.
         pool: Rules of its pool.
-        trial: Latest trial on this fleet, None where there was none.
+        trials: On this fleet, the best first; one that misses nothing suffices.
     """
     if model is None:
         return Gate(("no model is loaded: train one, or set the model folder",))
     missing = []
     if not pool.score_may_exclude:
         missing.append(f"pool {pool.name}: score_may_exclude is false in the policy")
-    missing += _trial_missing(model, trial)
+    missing += _trials_missing(model, pool, trials)
     if risk is not None:
         missing += _planes_missing(risk)
     return Gate(tuple(missing))
@@ -108,17 +117,33 @@ def supporting_planes(risk: Risk) -> Mapping[Plane, float]:
     return {plane: total for plane, total in raised.items() if total >= PLANE_LOG_ODDS}
 
 
-def _trial_missing(model: FusionModel, trial: TrialRun | None) -> list[str]:
-    if trial is None or trial.model_version != model.version:
-        return [f"no backtest or shadow run of model {model.version} on this fleet is recorded"]
+def _trials_missing(
+    model: FusionModel, pool: PoolPolicy, trials: Sequence[TrialRun]
+) -> Sequence[str]:
+    own = (trial for trial in trials if trial.model_version == model.version)
+    none = [f"no backtest or shadow run of model {model.version} on this fleet is recorded"]
+    return min((_missing_of(trial, model, pool) for trial in own), key=len, default=none)
+
+
+def _missing_of(trial: TrialRun, model: FusionModel, pool: PoolPolicy) -> Sequence[str]:
+    """What a trial lacks: it is of this very model, at no higher a limit, and bounds low enough."""
+    told = f"the {_WORDS[trial.kind]} of model {model.version}"
+    if trial.model_digest != model.digest:
+        was, now = trial.model_digest[:_DIGITS_TOLD], model.digest[:_DIGITS_TOLD]
+        return [f"{told} tried another file of that name ({was}, in use is {now}): try this one"]
+    missing, tried = [], trial.exclude_confidence
+    if tried > pool.exclude_confidence:
+        missing.append(
+            f"{told} counted exclusions from a confidence of {tried:g} on, pool {pool.name}"
+            f" excludes from {pool.exclude_confidence:g}: try it at that"
+        )
     bound = trial.bound_per_gpu_day
-    if bound <= TOLERATED_PER_GPU_DAY:
-        return []
-    return [
-        f"the {trial.kind} of model {model.version} bounds false exclusions at {bound:.2g} a GPU"
-        f" and day (95 %) over {trial.gpu_days:.0f} GPU-days; at most"
-        f" {TOLERATED_PER_GPU_DAY:.2g} is wanted"
-    ]
+    if bound > TOLERATED_PER_GPU_DAY:
+        missing.append(
+            f"{told} bounds false exclusions at {bound:.2g} a GPU and day (95 %) over"
+            f" {trial.gpu_days:.0f} GPU-days; at most {TOLERATED_PER_GPU_DAY:.2g} is wanted"
+        )
+    return missing
 
 
 def _planes_missing(risk: Risk) -> list[str]:

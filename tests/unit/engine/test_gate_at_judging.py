@@ -38,7 +38,8 @@ ALLOWS = '[defaults]\nmode = "act"\nscore_may_exclude = true\ncap = { max_percen
 FORBIDS = ALLOWS.replace("true", "false")
 MODEL = shipped_model()
 MODELS = {EntityKind.GPU: MODEL}
-TRIALS = {EntityKind.GPU: TrialRun(TrialKind.SHADOW, MODEL.version, 60_000.0, 0, NOW)}
+TRIED = TrialRun(TrialKind.SHADOW, MODEL.version, 60_000.0, 0, NOW, MODEL.digest, 0.8)
+TRIALS = {EntityKind.GPU: (TRIED,)}
 SCORE = item(
     detector=LEARNED_DETECTOR,
     sentence="learnt risk 95%",
@@ -63,6 +64,8 @@ WEAK_RULE = replace(
 OPEN = ModelRisks(MODELS, TRIALS)
 CLOSED = {
     "no trial": (ALLOWS, ModelRisks(MODELS)),
+    "a lower limit": (ALLOWS + "\nexclude_confidence = 0.5", OPEN),
+    "another file": (ALLOWS, ModelRisks({EntityKind.GPU: replace(MODEL, digest="0")}, TRIALS)),
     "policy": (FORBIDS, OPEN),
     "no model": (ALLOWS, ModelRisks()),
     "another model": (ALLOWS, ModelRisks({EntityKind.GPU: replace(MODEL, version="next")}, TRIALS)),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,19 +45,28 @@ def risk(**by_plane: float) -> Risk:
     )
 
 
-def trial(*, gpu_days: float = 60_000.0, false_actions: int = 0, version: str = "") -> TrialRun:
-    version = version or shipped_model().version
-    return TrialRun(TrialKind.SHADOW, version, gpu_days, false_actions, recorded_at=0.0)
+def trial(*, gpu_days: float = 60_000.0, false_actions: int = 0, **changes: Any) -> TrialRun:
+    model = shipped_model()
+    tried = TrialRun(
+        kind=TrialKind.SHADOW,
+        model_version=model.version,
+        gpu_days=gpu_days,
+        false_actions=false_actions,
+        recorded_at=0.0,
+        model_digest=model.digest,
+        exclude_confidence=0.8,
+    )
+    return replace(tried, **changes)
 
 
 def test_the_gate_opens_when_nothing_is_missing() -> None:
-    gate = score_gate(shipped_model(), risk(peers=2.0, counters=1.0), pool(), trial())
+    gate = score_gate(shipped_model(), risk(peers=2.0, counters=1.0), pool(), [trial()])
     assert gate.open and gate.missing == ()
 
 
 def test_each_missing_thing_is_named() -> None:
     gate = score_gate(
-        shipped_model(), risk(peers=4.0, counters=0.1), pool(score_may_exclude=False), None
+        shipped_model(), risk(peers=4.0, counters=0.1), pool(score_may_exclude=False), ()
     )
     assert not gate.open
     policy, run, planes = gate.missing
@@ -65,17 +76,34 @@ def test_each_missing_thing_is_named() -> None:
 
 
 def test_a_trial_of_another_model_does_not_count() -> None:
-    gate = score_gate(shipped_model(), None, pool(), trial(version="gpu-other"))
+    gate = score_gate(shipped_model(), None, pool(), [trial(model_version="gpu-other")])
     assert len(gate.missing) == 1 and "no backtest or shadow run" in gate.missing[0]
 
 
+def test_a_trial_of_another_file_of_that_name_or_at_a_higher_limit_does_not_count() -> None:
+    assert len(shipped_model().digest) == 64
+    other = score_gate(shipped_model(), None, pool(), [trial(model_digest="0" * 64)])
+    assert len(other.missing) == 1 and "another file of that name" in other.missing[0]
+    mild = score_gate(shipped_model(), None, pool(), [trial(exclude_confidence=0.95)])
+    assert mild.missing == (
+        f"the shadow run of model {shipped_model().version} counted exclusions from a confidence of"
+        " 0.95 on, pool train excludes from 0.8: try it at that",
+    )
+    assert score_gate(shipped_model(), None, pool(), [trial(exclude_confidence=0.5)]).open
+
+
+def test_one_trial_that_misses_nothing_suffices() -> None:
+    mild, own = trial(gpu_days=90_000.0, exclude_confidence=0.95), trial(kind=TrialKind.BACKTEST)
+    assert score_gate(shipped_model(), None, pool(), [mild, own]).open
+
+
 def test_a_short_trial_bounds_too_little() -> None:
-    gate = score_gate(shipped_model(), None, pool(), trial(gpu_days=1000.0))
+    gate = score_gate(shipped_model(), None, pool(), [trial(gpu_days=1000.0)])
     assert "0.003" in gate.missing[0]
 
 
 def test_without_a_model_the_gate_is_shut() -> None:
-    assert not score_gate(None, None, pool(), trial()).open
+    assert not score_gate(None, None, pool(), [trial()]).open
 
 
 @pytest.mark.parametrize(
@@ -98,7 +126,7 @@ def test_the_judge_does_not_wait_longer_for_a_trial_with_many_false_exclusions()
     def cpu_s(false_actions: int) -> float:
         tried, begun = trial(false_actions=false_actions), time.process_time()
         for _ in range(100):
-            assert score_gate(shipped_model(), None, pool(), tried).open is (false_actions == 0)
+            assert score_gate(shipped_model(), None, pool(), [tried]).open is (false_actions == 0)
         return time.process_time() - begun
 
     few = cpu_s(0)

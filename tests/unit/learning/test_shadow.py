@@ -13,21 +13,23 @@ from gpuwarden_server.learning.shadow.domain import (
     Opinion,
     Outcome,
     Role,
-    ShadowRun,
     ShadowWatch,
     Tally,
+    TriedModel,
     WouldExclude,
-    best_trial,
+    gate_trials,
+    new_run,
     outcome_of,
     tally_of,
     trial_of,
 )
+from gpuwarden_server.learning.shadow.limits import TriedLimit
 from gpuwarden_server.learning.shadow.speaking import ScoreVoices, Surroundings
 from gpuwarden_server.learning.watching import ChallengerTurns
 from gpuwarden_verdict.entities import EntityState, FaultClass, Rung, Severity
 from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun
 from gpuwarden_verdict.incidents.domain import EvidenceItem
-from gpuwarden_verdict.policy.parse import BUILT_IN
+from gpuwarden_verdict.policy.parse import BUILT_IN, parse_policy, pool_of
 from gpuwarden_verdict.signals import Contribution, Plane, Risk
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.cases import incident, item
@@ -37,6 +39,7 @@ CALM = Surroundings()
 DAY_S = 86_400.0
 HORIZON_S = DAY_S
 GPU = gpu_ref(0, 0)
+TRIED = TriedModel(EntityKind.GPU, "v1", "abc", 0.8)
 SAYS = Opinion(GPU, 0.9, "memory", ("counters", "peers"))
 EXCLUSION = WouldExclude("shadow-1", "v1", GPU, START, None, 0.9, "memory", ())
 
@@ -45,14 +48,13 @@ class Watched:
     """A watch and the time."""
 
     def __init__(self) -> None:
-        run = ShadowRun(EntityKind.GPU, "v1", Role.PROMOTED, START, START)
-        self.watch = ShadowWatch(run)
+        self.watch = ShadowWatch(new_run(TRIED, Role.PROMOTED, START))
         self.now = START
         self.new_id = counter_of("shadow")
 
     def look(self, after_s: float, *opinions: Opinion, healthy: int = 0) -> list[WouldExclude]:
         self.now += after_s
-        return self.watch.look(opinions, healthy, Role.PROMOTED, self.new_id, self.now)
+        return self.watch.look(opinions, healthy, Role.PROMOTED, 0.8, self.new_id, self.now)
 
 
 def test_it_counts_once_grows_with_the_probability_and_ends_when_it_was_quiet_for_long() -> None:
@@ -90,7 +92,7 @@ def test_who_was_a_challenger_a_moment_ago_is_not_credited_with_the_time_it_rest
         (Role.PROMOTED, 300.0),
     ):
         fleet.now += 300.0
-        fleet.watch.look((), 1000, role, fleet.new_id, fleet.now)
+        fleet.watch.look((), 1000, role, 0.8, fleet.new_id, fleet.now)
         assert fleet.watch.run.healthy_days == pytest.approx(1000 * credited_s / DAY_S)
 
 
@@ -128,22 +130,43 @@ def test_what_is_not_settled_counts_as_false() -> None:
     many = [Outcome.NEEDED, Outcome.FALSE, Outcome.PENDING, Outcome.HIDDEN]
     tally = tally_of(many)
     assert tally == Tally(1, 1, 2)
-    run = ShadowRun(EntityKind.GPU, "v1", Role.PROMOTED, START, START, healthy_days=60_000.0)
-    assert trial_of(run, tally).false_actions == 3
+    run = replace(new_run(TRIED, Role.PROMOTED, START), healthy_days=60_000.0)
+    trial = trial_of(run, tally)
+    assert trial.false_actions == 3
+    assert (trial.model_digest, trial.exclude_confidence) == ("abc", 0.8)
     clean = trial_of(run, Tally(needed=4))
     assert clean.bound_per_gpu_day == pytest.approx(3.0 / 60_000.0, rel=0.01)
 
 
 def test_what_shadow_got_wrong_is_held_against_a_backtest() -> None:
     def trial(kind: TrialKind, days: float, false: int) -> TrialRun:
-        return TrialRun(kind, "v1", days, false, START)
+        return TrialRun(kind, "v1", days, false, START, "abc", 0.8)
 
     shadow = trial(TrialKind.SHADOW, 100.0, 2)
     backtest = trial(TrialKind.BACKTEST, 60_000.0, 0)
-    best = best_trial({TrialKind.SHADOW: shadow, TrialKind.BACKTEST: backtest})
-    assert best == replace(backtest, false_actions=2)
-    assert best_trial({TrialKind.SHADOW: shadow}) == shadow
-    assert best_trial({}) is None
+    best = gate_trials({TrialKind.SHADOW: shadow, TrialKind.BACKTEST: backtest})
+    assert best == (replace(backtest, false_actions=2), shadow)
+    assert gate_trials({TrialKind.SHADOW: shadow}) == (shadow,)
+    assert gate_trials({}) == ()
+
+
+def test_a_run_goes_on_with_the_same_file_at_no_lower_limit() -> None:
+    run = new_run(TRIED, Role.PROMOTED, START)
+    assert run.goes_on_with(replace(TRIED, exclude_confidence=0.9))
+    assert not run.goes_on_with(replace(TRIED, exclude_confidence=0.5))
+    assert not run.goes_on_with(replace(TRIED, digest="def"))
+    watch = ShadowWatch(run)
+    watch.look((), 0, Role.PROMOTED, 0.9, counter_of("shadow"), START)
+    assert watch.run.exclude_confidence == 0.9, "so high that not all was counted at 0.8"
+
+
+def test_the_limit_is_the_highest_of_the_pools_that_the_fleet_is_in() -> None:
+    text = '[defaults]\nexclude_confidence = 0.95\n[[pools]]\nname = "a"\nnodes = ["a*"]\n'
+    policy = parse_policy(f"{text}exclude_confidence = 0.6\n")
+    limit = TriedLimit(lambda: policy, lambda node: pool_of(policy, node), lambda: 1)
+    assert limit.over(["a1", "a2"]) == 0.6
+    assert limit.over(["a1", "b1"]) == 0.95
+    assert limit.over([]) == 0.95
 
 
 def risk_of(probability: float, planes: int = 2, **changes: Any) -> Risk:

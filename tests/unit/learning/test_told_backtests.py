@@ -13,7 +13,7 @@ from tests.builders.simulated import shipped_files
 
 OURS, TAUGHT = "a" * 64, "b" * 64
 FLEET = frozenset(f"GPU-{number}" for number in range(20))
-TOLD = ToldBacktest("v1", OURS, 60_000.0, 0, FLEET, origin="", recording_digest="c" * 64)
+TOLD = ToldBacktest("v1", OURS, 60_000.0, 0, 0.8, FLEET, origin="", recording_digest="c" * 64)
 
 
 def test_a_backtest_of_this_fleet_and_model_is_taken() -> None:

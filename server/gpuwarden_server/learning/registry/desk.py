@@ -39,7 +39,24 @@ _Move = Callable[[Choice], Choice]
 class ModelDesk:
     """Promotes, rolls back, challenges and adds; one at a time."""
 
-    def __init__(self, shelf: ModelShelf, library: Library, state: Database, clock: Clock) -> None:
+    def __init__(
+        self,
+        shelf: ModelShelf,
+        library: Library,
+        state: Database,
+        clock: Clock,
+        gone: Callable[[Connection, tuple[EntityKind, str]], None],
+    ) -> None:
+        """Make a desk.
+
+        Args:
+            shelf: The models in use.
+            library: All versions.
+            state: state.db.
+            clock: Time.
+            gone: Told of a version that is kept no longer, in that transaction.
+        """
+        self._gone = gone
         self._shelf = shelf
         self._library = library
         self._state = state
@@ -163,6 +180,7 @@ class ModelDesk:
                 ]
                 for version in free[MOST_ADDED:]:
                     repository.delete_version(connection, kind, version)
+                    self._gone(connection, (kind, version))
                 record_audit(connection, entry)
 
             self._state.writer.call(write)

@@ -43,6 +43,7 @@ class FeatureRow:
         schema_hash: What its columns are.
         model_version: What judged then, "" for rules alone.
         body: Columns, little-endian float32; NaN where missing.
+        share: The chance that an entity was kept for this reason at that moment, 0..1.
     """
 
     at: float
@@ -53,6 +54,7 @@ class FeatureRow:
     schema_hash: str
     model_version: str
     body: bytes
+    share: float = 1.0
 
 
 def sample(
@@ -80,6 +82,8 @@ def sample(
     table = feature_table(kind, scene, now, places)
     matrix = table.matrix.astype("<f4", copy=False)
     schema = FEATURE_SETS[kind].schema_hash
+    reported = int((~np.isnan(scene.state.view(kind).last_seen_at())).sum())
+    at_random = min(1.0, HEALTHY_A_TIME / max(1, reported))
     return [
         FeatureRow(
             now,
@@ -90,6 +94,7 @@ def sample(
             schema,
             version,
             matrix[number].tobytes(),
+            at_random if chosen[int(place)] is Why.HEALTHY else 1.0,
         )
         for number, (place, ref) in enumerate(zip(places, table.refs, strict=True))
     ]

@@ -25,6 +25,11 @@ class FeatureRowView(BaseModel):
     entity: str
     node_id: str
     why: Why = Field(description="why it was kept; healthy: taken at random", examples=["suspect"])
+    share: float = Field(
+        description="the chance that an entity was kept for this reason at that moment: one that"
+        " was taken at random stands for 1 / share of them",
+        examples=[0.05],
+    )
     schema_hash: str = Field(description="what its columns are", examples=["88a5f3b06c1d2e4f"])
     model_version: str = Field(description="what judged then, '' for rules alone")
     values: str = Field(
@@ -66,6 +71,7 @@ def _view(kind: Kind, number: int, row: FeatureRow) -> FeatureRowView:
         entity=row.entity,
         node_id=row.node_id,
         why=row.why,
+        share=row.share,
         schema_hash=row.schema_hash,
         model_version=row.model_version,
         values=base64.b64encode(row.body).decode(),

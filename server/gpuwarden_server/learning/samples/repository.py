@@ -23,6 +23,7 @@ def add_rows(connection: Connection, rows: Sequence[FeatureRow]) -> None:
             "schema_hash": row.schema_hash,
             "model_version": row.model_version,
             "body": row.body,
+            "share": row.share,
         }
         for row in rows
     ]
@@ -68,6 +69,7 @@ def read_rows(
                 row.schema_hash,
                 row.model_version,
                 bytes(row.body),
+                row.share,
             ),
         )
         for row in connection.execute(statement.order_by(c.row).limit(limit))

@@ -24,6 +24,7 @@ class ToldBacktest:
         digest: SHA-256 of its MANIFEST.json, hex.
         healthy_days: Entities x days without a fault.
         false_actions: Exclusions that would have been false.
+        exclude_confidence: The highest of the limits by which it excluded.
         entities: What was watched, as the model's kind is named here.
         origin: Of the recording: "simulated" or what else made it, "" where it does not say.
         recording_digest: SHA-256 over the recording's files, "" for one that has none.
@@ -33,6 +34,7 @@ class ToldBacktest:
     digest: str
     healthy_days: float
     false_actions: int
+    exclude_confidence: float
     entities: frozenset[str]
     origin: str
     recording_digest: str

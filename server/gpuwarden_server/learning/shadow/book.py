@@ -22,7 +22,9 @@ from gpuwarden_server.learning.shadow.domain import (
     ShadowRun,
     ShadowWatch,
     Tally,
+    TriedModel,
     WouldExclude,
+    new_run,
     outcome_of,
     tally_of,
     trial_of,
@@ -61,6 +63,7 @@ class ShadowBook:
         self._lock = Lock()
         self._watches: dict[ModelKey, ShadowWatch] = {}
         self._runs: dict[ModelKey, ShadowRun] = {}
+        self._looked: set[ModelKey] = set()
         self._changed: dict[str, WouldExclude] = {}
 
     def load(self) -> None:
@@ -69,33 +72,48 @@ class ShadowBook:
             self._runs = repository.read_runs(connection)
             going_on = repository.read_going_on(connection)
         for key, run in self._runs.items():
-            own = [one for one in going_on if (one.entity.kind, one.version) == key]
+            of_it = (one for one in going_on if (one.entity.kind, one.version) == key)
+            own = [one for one in of_it if one.since >= run.begun_at]
             if own:
                 self._watches[key] = ShadowWatch(run)
                 self._watches[key].resume(own)
 
     def look(
         self,
-        kind: EntityKind,
-        version: str,
+        tried: TriedModel,
         role: Role,
         opinions: Collection[Opinion],
         healthy: int,
         now: float,
     ) -> None:
         """Take what a model says now; see `ShadowWatch`."""
+        limit = tried.exclude_confidence
         with self._lock:
-            watch = self._watch(kind, version, role, now)
-            changed = watch.look(opinions, healthy, role, lambda: new_id("shadow"), now)
-            self._runs[kind, version] = watch.run
+            watch = self._watch(tried, role, now)
+            changed = watch.look(opinions, healthy, role, limit, lambda: new_id("shadow"), now)
+            self._runs[tried.kind, tried.version] = watch.run
+            self._looked.add((tried.kind, tried.version))
             self._changed |= {one.id: one for one in changed}
 
-    def _watch(self, kind: EntityKind, version: str, role: Role, now: float) -> ShadowWatch:
-        known = self._watches.get((kind, version))
-        if known is None:
-            run = self._runs.get((kind, version), ShadowRun(kind, version, role, now, now))
-            known = self._watches[kind, version] = ShadowWatch(run)
-        return known
+    def _watch(self, tried: TriedModel, role: Role, now: float) -> ShadowWatch:
+        """The watch over a model; it begins anew where the run so far says nothing of it."""
+        key = (tried.kind, tried.version)
+        run, watch = self._runs.get(key), self._watches.get(key)
+        if run is None or not run.goes_on_with(tried):
+            if watch is not None:
+                self._changed |= {one.id: one for one in watch.close()}
+            run, watch = new_run(tried, role, now), None
+        if watch is None:
+            watch = self._watches[key] = ShadowWatch(run)
+        return watch
+
+    def forget(self, connection: Connection, model: ModelKey) -> None:
+        """A version is no more: what was tried of it says nothing of another of its name."""
+        with self._lock:
+            for known in (self._runs, self._watches):
+                known.pop(model, None)
+            self._looked.discard(model)
+        repository.delete_model(connection, model)
 
     def save(self) -> None:
         """Store what changed, and close what is scored no more.
@@ -109,15 +127,17 @@ class ShadowBook:
                 if now - watch.run.seen_at >= 2 * QUIET_S:
                     self._changed |= {one.id: one for one in watch.close()}
                     del self._watches[key]
-            runs, changed = list(self._runs.values()), dict(self._changed)
+            runs = {key: self._runs[key] for key in self._looked}
+            changed = dict(self._changed)
 
         def write(connection: Connection) -> None:
-            repository.write_runs(connection, runs)
+            repository.write_runs(connection, runs.values())
             repository.write_exclusions(connection, changed.values())
             repository.delete_old(connection, now - _KEPT_S)
 
         self._state.writer.call(write)
         with self._lock:
+            self._looked -= {key for key, run in runs.items() if self._runs.get(key) is run}
             for name, one in changed.items():
                 if self._changed.get(name) is one:
                     del self._changed[name]
@@ -140,7 +160,7 @@ class ShadowBook:
             return None
         now = self._clock.now()
         with self._state.read() as connection:
-            found = repository.read_exclusions(connection, model, MOST_TALLIED)
+            found = repository.read_exclusions(connection, model, run.begun_at, MOST_TALLIED)
             outcomes = _outcomes(connection, model[0], found, horizon_s, now)
         pairs = tuple(zip(found, outcomes, strict=True))
         return Told(run, tally_of(outcomes), pairs[:newest])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -17,7 +18,13 @@ from gpuwarden_server.learning.registry.shelf import ModelShelf
 from gpuwarden_server.learning.shadow import repository
 from gpuwarden_server.learning.shadow.backtests import ToldBacktest, refuse_foreign, taught_by
 from gpuwarden_server.learning.shadow.book import ShadowBook, Told
-from gpuwarden_server.learning.shadow.domain import Role, ShadowRun, Tally, best_trial
+from gpuwarden_server.learning.shadow.domain import (
+    Role,
+    Tally,
+    TriedModel,
+    gate_trials,
+    new_run,
+)
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.fusion import FusionModel, TrialRun, score_gate
 from gpuwarden_verdict.fusion.gate import TrialKind
@@ -78,19 +85,20 @@ class ShadowDesk:
         key = (kind, model.version)
         told = self._book.told(key, model.horizon_s, NEWEST)
         if told is None:
-            now = self._clock.now()
-            told = Told(ShadowRun(kind, model.version, role, now, now), _NO_TALLY, ())
+            limit = max(pool.exclude_confidence for pool in self._policy.pools)
+            tried = TriedModel(kind, model.version, model.digest, limit)
+            told = Told(new_run(tried, role, self._clock.now()), _NO_TALLY, ())
         trials = self._book.trials(key)
-        missing = self._missing(model, role, best_trial(trials), told.tally)
+        missing = self._missing(model, role, gate_trials(trials), told.tally)
         return Stand(kind, role, told, tuple(trials.values()), missing)
 
     def _missing(
-        self, model: FusionModel, role: Role, trial: TrialRun | None, tally: Tally
+        self, model: FusionModel, role: Role, trials: Sequence[TrialRun], tally: Tally
     ) -> tuple[str, ...]:
         """What the gate of each pool misses, said once; evidence of two planes is asked later."""
         said = [] if role is Role.PROMOTED else ["it is a challenger: promote it first"]
         for pool in self._policy.pools:
-            said += score_gate(model, None, pool, trial).missing
+            said += score_gate(model, None, pool, trials).missing
         if tally.unsettled and said:
             said.append(
                 f"{tally.unsettled} would-be exclusions are not settled and count as false:"
@@ -113,7 +121,15 @@ class ShadowDesk:
         version = told.version
         self._refuse_foreign(kind, told)
         at = self._clock.now()
-        trial = TrialRun(TrialKind.BACKTEST, version, told.healthy_days, told.false_actions, at)
+        trial = TrialRun(
+            TrialKind.BACKTEST,
+            version,
+            told.healthy_days,
+            told.false_actions,
+            at,
+            told.digest,
+            told.exclude_confidence,
+        )
 
         def write(connection: Connection) -> None:
             known = repository.read_trials(connection, (kind, version))
@@ -157,6 +173,8 @@ def trial_form(trial: TrialRun) -> dict[str, object]:
         "version": trial.model_version,
         "healthy_days": trial.gpu_days,
         "false_actions": trial.false_actions,
+        "exclude_confidence": trial.exclude_confidence,
+        "digest": trial.model_digest,
         "bound_per_day": finite(trial.bound_per_gpu_day),
     }
 

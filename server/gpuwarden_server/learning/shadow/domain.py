@@ -79,6 +79,23 @@ class WouldExclude:
 
 
 @dataclass(frozen=True, slots=True)
+class TriedModel:
+    """A model that is scored in shadow, and from where on.
+
+    Attributes:
+        kind: What it judges.
+        version: Its name.
+        digest: SHA-256 of its MANIFEST.json.
+        exclude_confidence: The highest of the limits by which its exclusions are counted now.
+    """
+
+    kind: EntityKind
+    version: str
+    digest: str
+    exclude_confidence: float
+
+
+@dataclass(frozen=True, slots=True)
 class ShadowRun:
     """How long a model has been tried on this fleet.
 
@@ -88,6 +105,8 @@ class ShadowRun:
         role: As what it was scored last.
         begun_at: Epoch seconds.
         seen_at: Of the latest look, epoch seconds.
+        digest: SHA-256 of the model's MANIFEST.json.
+        exclude_confidence: The highest of the limits by which its exclusions were counted.
         healthy_days: Entities x days that were healthy meanwhile.
     """
 
@@ -96,7 +115,23 @@ class ShadowRun:
     role: Role
     begun_at: float
     seen_at: float
+    digest: str
+    exclude_confidence: float
     healthy_days: float = 0.0
+
+    def goes_on_with(self, tried: TriedModel) -> bool:
+        """Whether it says anything of a model as it is tried now.
+
+        It was the same file, and no lower limit asks for what nobody counted before.
+        """
+        same = self.digest == tried.digest
+        return same and self.exclude_confidence <= tried.exclude_confidence
+
+
+def new_run(tried: TriedModel, role: Role, now: float) -> ShadowRun:
+    """A run that begins now, epoch seconds."""
+    limit = tried.exclude_confidence
+    return ShadowRun(tried.kind, tried.version, role, now, now, tried.digest, limit)
 
 
 @dataclass(slots=True)
@@ -129,6 +164,7 @@ class ShadowWatch:
         opinions: Collection[Opinion],
         healthy: int,
         role: Role,
+        limit: float,
         new_id: Callable[[], str],
         now: float,
     ) -> list[WouldExclude]:
@@ -141,6 +177,7 @@ class ShadowWatch:
             opinions: Of whom it would exclude.
             healthy: How many entities are healthy.
             role: As what it is scored.
+            limit: The highest of the limits by which it would exclude.
             new_id: Names what is new.
             now: Epoch seconds.
 
@@ -151,7 +188,13 @@ class ShadowWatch:
         seen = gap if self._looked_as is role else 0.0
         self._looked_as = role
         days = self.run.healthy_days + healthy * seen / _DAY_S
-        self.run = replace(self.run, role=role, seen_at=now, healthy_days=days)
+        self.run = replace(
+            self.run,
+            role=role,
+            seen_at=now,
+            healthy_days=days,
+            exclude_confidence=max(limit, self.run.exclude_confidence),
+        )
         changed = [one for said in opinions if (one := self._take(said, new_id, now)) is not None]
         return changed + self._ended(now)
 
@@ -235,11 +278,19 @@ def tally_of(outcomes: Iterable[Outcome]) -> Tally:
 def trial_of(run: ShadowRun, tally: Tally) -> TrialRun:
     """The trial that a shadow run amounts to; what is not settled counts as false."""
     false = tally.false + tally.unsettled
-    return TrialRun(TrialKind.SHADOW, run.version, run.healthy_days, false, run.seen_at)
+    return TrialRun(
+        TrialKind.SHADOW,
+        run.version,
+        run.healthy_days,
+        false,
+        run.seen_at,
+        run.digest,
+        run.exclude_confidence,
+    )
 
 
-def best_trial(trials: Mapping[TrialKind, TrialRun]) -> TrialRun | None:
-    """The trial that the gate goes by: the one that bounds false exclusions lowest.
+def gate_trials(trials: Mapping[TrialKind, TrialRun]) -> tuple[TrialRun, ...]:
+    """The trials that the gate goes by, the one that bounds false exclusions lowest first.
 
     What a shadow run on the living fleet got wrong is held against a backtest too.
     """
@@ -248,4 +299,4 @@ def best_trial(trials: Mapping[TrialKind, TrialRun]) -> TrialRun | None:
         false = backtest.false_actions + shadow.false_actions
         backtest = replace(backtest, false_actions=false)
     known = [trial for trial in (shadow, backtest) if trial is not None]
-    return min(known, key=lambda trial: trial.bound_per_gpu_day, default=None)
+    return tuple(sorted(known, key=lambda trial: trial.bound_per_gpu_day))

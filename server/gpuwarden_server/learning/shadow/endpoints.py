@@ -52,6 +52,11 @@ class TrialView(BaseModel):
         description="upper 95 % bound of false exclusions an entity and day; null without any day",
         examples=[5.8e-5],
     )
+    exclude_confidence: float = Field(
+        description="lowest limit that it speaks for: what would be excluded from there on counted",
+        examples=[0.8],
+    )
+    digest: str = Field(description="SHA-256 of the MANIFEST.json of the model that was tried")
     recorded_at: float
 
 
@@ -64,6 +69,9 @@ class ShadowView(BaseModel):
     begun_at: float
     seen_at: float = Field(examples=[1764500000.1])
     healthy_days: float = Field(description="entities x days that were healthy", examples=[812.5])
+    exclude_confidence: float = Field(
+        description="the highest of the pools' limits by which it was tried", examples=[0.8]
+    )
     would_exclude: int = Field(description="exclusions that it would have made", examples=[2])
     needed: int = Field(description="of these, rightly", examples=[1])
     false: int = Field(description="wrongly", examples=[0])
@@ -104,6 +112,9 @@ class TrialBody(BaseModel):
         description="exclusions that no fault explains, those of confounders among them",
         examples=[0],
     )
+    exclude_confidence: float = Field(
+        ge=0, le=1, description="the highest of the pools' that were played", examples=[0.8]
+    )
     entities: list[_Entity] = Field(
         min_length=1,
         max_length=100_000,
@@ -137,6 +148,7 @@ def shadow_router(desk: ShadowDesk) -> APIRouter:
             body.digest,
             body.healthy_days,
             body.false_actions,
+            body.exclude_confidence,
             frozenset(body.entities),
             body.origin,
             body.recording_digest,
@@ -157,6 +169,7 @@ def _view(stand: Stand, node: str | None) -> ShadowView:
         begun_at=run.begun_at,
         seen_at=run.seen_at,
         healthy_days=run.healthy_days,
+        exclude_confidence=run.exclude_confidence,
         would_exclude=tally.needed + tally.false + tally.unsettled,
         needed=tally.needed,
         false=tally.false,
@@ -180,6 +193,8 @@ def _trial(trial: TrialRun) -> TrialView:
         healthy_days=trial.gpu_days,
         false_actions=trial.false_actions,
         bound_per_day=finite(trial.bound_per_gpu_day),
+        exclude_confidence=trial.exclude_confidence,
+        digest=trial.model_digest,
         recorded_at=trial.recorded_at,
     )
 

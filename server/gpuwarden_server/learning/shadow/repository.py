@@ -33,6 +33,8 @@ def read_runs(connection: Connection) -> dict[ModelKey, ShadowRun]:
             Role(row.role),
             row.begun_at,
             row.seen_at,
+            row.digest,
+            row.exclude_confidence,
             row.healthy_days,
         )
         for row in connection.execute(select(shadow_runs))
@@ -46,6 +48,8 @@ def write_runs(connection: Connection, runs: Iterable[ShadowRun]) -> None:
             "role": run.role.value,
             "begun_at": run.begun_at,
             "seen_at": run.seen_at,
+            "digest": run.digest,
+            "exclude_confidence": run.exclude_confidence,
             "healthy_days": run.healthy_days,
         }
         keys = {"kind": run.kind.value, "version": run.version}
@@ -74,12 +78,14 @@ def write_exclusions(connection: Connection, many: Iterable[WouldExclude]) -> No
         connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))
 
 
-def read_exclusions(connection: Connection, model: ModelKey, limit: int) -> list[WouldExclude]:
-    """Newest would-be exclusions of a model, newest first."""
+def read_exclusions(
+    connection: Connection, model: ModelKey, since: float, limit: int
+) -> list[WouldExclude]:
+    """Newest would-be exclusions of a model from `since` (epoch seconds) on, newest first."""
     c = shadow_exclusions.c
     statement = (
         select(shadow_exclusions)
-        .where(c.entity_kind == model[0].value, c.version == model[1])
+        .where(c.entity_kind == model[0].value, c.version == model[1], c.since >= since)
         .order_by(c.since.desc(), c.id)
         .limit(limit)
     )
@@ -95,6 +101,15 @@ def read_going_on(connection: Connection) -> list[WouldExclude]:
 def delete_old(connection: Connection, before: float) -> None:
     """Forget would-be exclusions that ended before `before`, epoch seconds."""
     connection.execute(delete(shadow_exclusions).where(shadow_exclusions.c.until < before))
+
+
+def delete_model(connection: Connection, model: ModelKey) -> None:
+    """Forget what was tried of a version."""
+    kind, version = model[0].value, model[1]
+    for table in (shadow_runs, trial_runs):
+        connection.execute(delete(table).where(table.c.kind == kind, table.c.version == version))
+    c = shadow_exclusions.c
+    connection.execute(delete(shadow_exclusions).where(c.entity_kind == kind, c.version == version))
 
 
 def read_incidents(
@@ -128,7 +143,13 @@ def read_trials(connection: Connection, model: ModelKey) -> dict[TrialKind, Tria
     statement = select(trial_runs).where(c.kind == model[0].value, c.version == model[1])
     return {
         TrialKind(row.trial): TrialRun(
-            TrialKind(row.trial), row.version, row.healthy_days, row.false_actions, row.recorded_at
+            TrialKind(row.trial),
+            row.version,
+            row.healthy_days,
+            row.false_actions,
+            row.recorded_at,
+            row.digest,
+            row.exclude_confidence,
         )
         for row in connection.execute(statement)
     }
@@ -140,6 +161,8 @@ def write_trial(connection: Connection, kind: EntityKind, trial: TrialRun, autho
         "healthy_days": trial.gpu_days,
         "false_actions": trial.false_actions,
         "recorded_at": trial.recorded_at,
+        "digest": trial.model_digest,
+        "exclude_confidence": trial.exclude_confidence,
         "author": author,
     }
     keys = {"trial": trial.kind.value, "kind": kind.value, "version": trial.model_version}
