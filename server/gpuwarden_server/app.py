@@ -240,6 +240,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     base.board.add_probe("judge", judging.probe)
     base.history.watch(judging.board.nodes_with_incidents)
     learning.follow_incidents(judging.board)
+    learning.follow_verdicts(judging.take_word)
     base.board.add_note("model", lambda: learning.scorer.trouble or None)
     base.board.add_probe("notifications", notifications.probe)
     base.board.add_note("notifications", notifications.trouble)

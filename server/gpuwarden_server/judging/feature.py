@@ -41,6 +41,7 @@ from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.spares import SpareSight
 from gpuwarden_server.judging.standby_desk import SpareDesk, StandbyWords
 from gpuwarden_server.judging.troubles import TroubleBook
+from gpuwarden_server.judging.words import Words
 from gpuwarden_server.judging.worker import Bench, JudgeWorker, failure_teller
 from gpuwarden_server.standby.book import StandbyBook
 from gpuwarden_server.standby.meters import StandbyMeters
@@ -142,6 +143,7 @@ class Judging:
         self._chronicle: Chronicle | None = None
         self._desk: JudgeDesk | None = None
         self._spare_desk: SpareDesk | None = None
+        self._words: Words | None = None
         self._closer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -158,6 +160,8 @@ class Judging:
         self._parts_keeper.load()
         chronicle = self._chronicle = Chronicle(parts.directory, self._parts_keeper.ledger)
         chronicle.recall(book.incidents())
+        self._words = Words(parts.state, chronicle)
+        self._words.recall(now)
         self.facts.follow_job_ends(chronicle.note_job_end)
         with parts.state.read() as connection:
             self._recall(connection, book, desk)
@@ -231,6 +235,11 @@ class Judging:
         """A value that announces a fault has changed: sweep soon."""
         if self._worker is not None:
             self._worker.look_soon()
+
+    def take_word(self, incident_id: str) -> None:
+        """A person said what an incident was; before the start nothing is lost: it is stored."""
+        if self._words is not None and self._worker is not None:
+            self._words.follow(self._worker, incident_id)
 
     def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
         """See `IncidentDesk`."""

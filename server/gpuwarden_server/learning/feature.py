@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -120,6 +120,10 @@ class Learning:
             troubled.nodes_with_incidents,
             lambda ref: _around(troubled.standing(decision_target(ref))),
         )
+
+    def follow_verdicts(self, told: Callable[[str], None]) -> None:
+        """Call `told` with the id of each incident that a person judged."""
+        self._desks.labels.follow(told)
 
     async def start(self) -> None:
         """Take up what people chose before this start, and what was noted."""

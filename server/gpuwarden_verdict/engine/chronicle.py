@@ -12,7 +12,14 @@ from gpuwarden_verdict.entities import EntityRef, EntityState, Severity, renamed
 from gpuwarden_verdict.exclusions import covers
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
 from gpuwarden_verdict.job_ends import JobEnd, JobOutcome
-from gpuwarden_verdict.ledger import SEVERE, LedgerReading, Mark, PartLedger, part_name
+from gpuwarden_verdict.ledger import (
+    SEVERE,
+    SEVERE_MARKS,
+    LedgerReading,
+    Mark,
+    PartLedger,
+    part_name,
+)
 from gpuwarden_verdict.policy.document import Decision, DecisionPhase
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_wire.metrics import EntityKind
@@ -48,6 +55,7 @@ class Chronicle:
         self._slots: dict[str, dict[str, str]] = {}
         self._marked: dict[str, _Marks] = {}  # of live incidents, by id
         self._laid: Counter[_Key] = Counter()  # how many of them put the same there
+        self._words: dict[str, bool] = {}  # of live incidents, by id: was it the hardware
         for gpu in directory.all_gpus():
             if gpu.present:
                 self._slots.setdefault(gpu.node_id, {})[gpu.pci_bus_id] = gpu.gpu_uuid
@@ -64,12 +72,26 @@ class Chronicle:
         for incident in incidents:
             self._hold(incident.id, self._marks_of(incident, incident.opened_at))
 
+    def take_word(self, incident: Incident, hardware: bool | None) -> None:
+        """A person says what an incident was: that outweighs what rules say of it.
+
+        Args:
+            incident: It, live or over.
+            hardware: Whether the hardware was at fault; None where nobody says so any more.
+        """
+        self._words.pop(incident.id, None)
+        if hardware is not None:
+            self._words[incident.id] = hardware
+        at = self._noted_at(incident)
+        if incident.id not in self._marked:  # it is over, or has put nothing there
+            self._hold(incident.id, self._marks_of(incident, at))
+        self._note_incident(incident, at)
+
     def note(self, outcomes: Iterable[Outcome]) -> None:
         """Put on record what came true."""
         for outcome in outcomes:
             for past in outcome.history:
-                begun = min((item.first_at for item in past.incident.evidence), default=past.at)
-                self._note_incident(past.incident, begun)
+                self._note_incident(past.incident, _begun(past.incident))
             for move in outcome.incident_moves:
                 self._note_incident(move.incident, move.incident.opened_at)
             for made in outcome.decision_moves:
@@ -122,16 +144,19 @@ class Chronicle:
         """A severe event: of the part, and of the node for what happened to a GPU in it.
 
         What the incident put on record before and deserves no more is taken back: it names another
-        cause now, a place was the cause, or a person said that the part is sound.
+        cause now, a place was the cause, or a person said that the part is sound. A person who says
+        that it was the hardware is believed, whatever else speaks.
         """
+        word = self._words.get(incident.id)
         marks = self._marks_of(incident, at)
         held = self._marked.pop(incident.id, {})
         self._laid.subtract(held.keys())
         sound = incident.parent_id is not None or incident.acquitted_until is not None
-        grave = any(_is_grave(item) for item in incident.evidence)
+        sound = sound if word is None else not word
+        grave = word or any(_is_grave(item) for item in incident.evidence)
         kept = {key: ref for key, ref in marks.items() if not sound and (grave or key in held)}
-        for key in held.keys() - kept.keys():
-            if not self._laid[key]:  # no other incident put the same there
+        for key in [key for key in held if key not in kept]:  # the part's own, then the node's
+            if not (self._laid[key] or self._of_another(key, held[key])):
                 self.ledger.retract(*key)
         if grave:
             for (part, mark, when), ref in kept.items():
@@ -139,8 +164,34 @@ class Chronicle:
         for key in held:
             if not self._laid[key]:
                 del self._laid[key]
-        if incident.phase is not IncidentPhase.RESOLVED:
+        if incident.phase is IncidentPhase.RESOLVED:
+            self._words.pop(incident.id, None)
+        else:
             self._hold(incident.id, kept)
+
+    def _of_another(self, key: _Key, ref: EntityRef) -> bool:
+        """Whether another GPU of the node failed at that very moment, in an incident that is over.
+
+        Live ones that put the same on record are counted.
+        """
+        _, mark, at = key
+        held = self._directory.gpus_of(ref.node_id) if mark is Mark.GPU else ()
+        parts = (self._part(EntityRef(EntityKind.GPU, gpu.gpu_uuid, ref.node_id)) for gpu in held)
+        return any(
+            which in SEVERE_MARKS and when == at
+            for part in parts
+            for which, when, _ in self.ledger.marks_of(part)
+        )
+
+    def _noted_at(self, incident: Incident) -> float:
+        """Under which time it is on record: one that was history when it was told, by its begin."""
+        begun = _begun(incident)
+        told = {
+            (which, when)
+            for part, which, when in self._marks_of(incident, begun)
+            if (which, when) in {marks[:2] for marks in self.ledger.marks_of(part)}
+        }
+        return begun if told else incident.opened_at
 
     def _hold(self, incident_id: str, marks: _Marks) -> None:
         if marks:
@@ -182,6 +233,10 @@ def _holder(ref: EntityRef) -> EntityRef | None:
     if ref.kind in _HELD_BY_NODE:
         return EntityRef(EntityKind.NODE, ref.node_id, ref.node_id)
     return ref
+
+
+def _begun(incident: Incident) -> float:
+    return min((item.first_at for item in incident.evidence), default=incident.opened_at)
 
 
 def _is_grave(item: EvidenceItem) -> bool:

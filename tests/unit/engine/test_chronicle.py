@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpuwarden_verdict.engine import FleetEngine
 from gpuwarden_verdict.engine.chronicle import Chronicle
 from gpuwarden_verdict.engine.directory import Directory
 from gpuwarden_verdict.engine.domain import Outcome
-from gpuwarden_verdict.entities import EntityRef, FaultClass, renamed_ref
-from gpuwarden_verdict.incidents.domain import Incident, IncidentMove
+from gpuwarden_verdict.entities import EntityRef, FaultClass, Severity, renamed_ref
+from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
 from gpuwarden_verdict.job_ends import JobEnd, end_event
 from gpuwarden_verdict.ledger import Mark
 from gpuwarden_verdict.policy.parse import parse_policy
@@ -171,3 +173,74 @@ def test_blame_is_taken_back_after_a_restart_and_a_new_name_too() -> None:
         [outcome_of(replace(fault(FaultClass.OPERATOR), entity=renamed_ref(GPU, "n1", "n2")))]
     )
     assert records(chronicle) == [] and chronicle.ledger.marks_of("node:n2") == ()
+
+
+WEAK = item(severity=Severity.WARNING, acts_alone=False)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_persons_word_takes_blame_back_and_confirms_it(over: bool) -> None:
+    """Whether the incident goes on or has ended; a later word corrects the one before."""
+    chronicle = Chronicle(Directory(lambda node: True))
+    end = {"phase": IncidentPhase.RESOLVED, "resolved_at": T + 60.0} if over else {}
+    told = replace(fault(FaultClass.BUS), **end)  # type: ignore[arg-type]  # by name
+    chronicle.note([outcome_of(told)])
+    blamed = [Mark.BUS, Mark.GPU]
+    assert records(chronicle) == blamed
+    for hardware, left in ((False, []), (True, blamed), (False, []), (None, blamed)):
+        chronicle.take_word(told, hardware)
+        assert records(chronicle) == left
+
+
+def test_a_word_that_it_was_the_hardware_puts_on_record_what_no_rule_was_sure_of() -> None:
+    chronicle = Chronicle(Directory(lambda node: True))
+    told = replace(fault(FaultClass.MEMORY), evidence=(WEAK,), parent_id="inc-place")
+    chronicle.note([outcome_of(told)])
+    assert records(chronicle) == []
+    chronicle.take_word(told, True)
+    assert records(chronicle) == [Mark.GPU, Mark.MEMORY]
+    chronicle.note([outcome_of(replace(told, confidence=0.5))])
+    assert records(chronicle) == [Mark.GPU, Mark.MEMORY], "it stays while more of it comes"
+    chronicle.take_word(told, None)
+    assert records(chronicle) == []
+
+
+def test_a_word_holds_while_more_of_a_live_incident_comes_and_after_a_restart() -> None:
+    before = Chronicle(Directory(lambda node: True))
+    told = fault(FaultClass.BUS)
+    before.note([outcome_of(told)])
+    chronicle = Chronicle(Directory(lambda node: True), before.ledger)
+    chronicle.recall([told])
+    chronicle.take_word(told, False)
+    chronicle.note([outcome_of(replace(told, confidence=0.5))])
+    assert records(chronicle) == []
+
+
+def test_a_word_about_one_gpu_leaves_what_another_did_at_that_moment() -> None:
+    house = House()
+    gpus = [("GPU-1", "0000:10:00.0"), ("GPU-2", "0000:11:00.0")]
+    known = tuple(GpuIdentity(gpu_uuid=uuid, pci_bus_id=slot) for uuid, slot in gpus)
+    house.send(
+        "n1", house.event(EventKind.INVENTORY, inventory=Inventory(gpus=known, gpus_expected=2))
+    )
+    chronicle = Chronicle(house.engine.directory, house.engine.ledger)
+    other = EntityRef(EntityKind.GPU, "GPU-2", "n1")
+    over = {"phase": IncidentPhase.RESOLVED, "resolved_at": T + 60.0}
+    mine = replace(fault(FaultClass.BUS), **over)  # type: ignore[arg-type]  # by name
+    theirs = replace(mine, id="inc-2", entity=other)
+    chronicle.note([outcome_of(mine, theirs)])
+    chronicle.take_word(mine, False)
+    assert house.marks("gpu:GPU-1") == []
+    assert (house.marks("gpu:GPU-2"), house.marks("node:n1")) == ([Mark.BUS], [Mark.GPU])
+    chronicle.take_word(theirs, False)
+    assert house.marks("node:n1") == []
+
+
+def test_what_was_history_when_it_was_told_is_taken_back_too() -> None:
+    chronicle = Chronicle(Directory(lambda node: True))
+    past = incident(GPU, item(first_at=T - 9000.0), opened_at=T, phase=IncidentPhase.RESOLVED)
+    move = IncidentMove(past, None, "history", "gpuwarden", T)
+    chronicle.note([Outcome(target=GPU, history=(move,))])
+    assert records(chronicle) == [Mark.BUS, Mark.GPU]
+    chronicle.take_word(past, False)
+    assert records(chronicle) == []

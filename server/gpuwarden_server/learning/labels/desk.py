@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter
 from sqlalchemy import Connection
 
@@ -14,11 +16,10 @@ from gpuwarden_server.core.pages import Cursor
 from gpuwarden_server.incidents import repository as incident_rows
 from gpuwarden_server.incidents.repository import IncidentFilter
 from gpuwarden_server.learning.labels import repository
-from gpuwarden_server.learning.labels.domain import GivenVerdict, Label, Verdict, label_of
+from gpuwarden_server.learning.labels.domain import Case, GivenVerdict, Label, Verdict, label_of
 from gpuwarden_server.store.database import Database
-from gpuwarden_verdict.incidents.domain import Incident
 
-Labelled = tuple[Incident, Label]
+Labelled = tuple[Case, Label]
 
 
 class LabelDesk:
@@ -35,6 +36,11 @@ class LabelDesk:
         )
         for verdict in Verdict:
             self._given.labels(verdict.value)
+        self._told: Callable[[str], None] = lambda _: None
+
+    def follow(self, told: Callable[[str], None]) -> None:
+        """Call `told` with the id of each incident whose verdict was stored."""
+        self._told = told
 
     def judge(
         self, incident_id: str, verdict: Verdict, note: str, caller: Principal
@@ -71,6 +77,7 @@ class LabelDesk:
         kept = self._state.writer.call(write)
         if kept is given:
             self._given.labels(verdict.value).inc()
+            self._told(incident_id)
         return kept
 
     def labels(self, wanted: IncidentFilter, cursor: Cursor | None, limit: int) -> list[Labelled]:
@@ -79,7 +86,7 @@ class LabelDesk:
         with self._state.read() as connection:
             incidents = incident_rows.read_page(connection, wanted, cursor, limit)
             cases = repository.read_cases(connection, incidents, now)
-        return [(case.incident, label_of(case)) for case in cases]
+        return [(case, label_of(case)) for case in cases]
 
 
 def _form(given: GivenVerdict) -> dict[str, object]:

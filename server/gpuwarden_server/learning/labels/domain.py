@@ -60,6 +60,11 @@ _NEEDED = {
 }
 
 
+def hardware_by(verdict: Verdict) -> bool | None:
+    """Whether a verdict says that the hardware was at fault; None where it does not know."""
+    return _NEEDED.get(Truth(verdict.value))
+
+
 @dataclass(frozen=True, slots=True)
 class GivenVerdict:
     """A person's verdict as it stands.
@@ -118,7 +123,8 @@ class Case:
         passed_at: When active checks of the very entity passed in its time, epoch seconds.
         restarted_at: When its node was booted anew, or it was reset, in its time; epoch seconds.
         ends: Ends of jobs that were there in its time.
-        excluded: An exclusion of ours was in force in its time.
+        excluded_at: When the first exclusion that was in force in its time came into force, epoch
+            seconds; None for none.
     """
 
     incident: Incident
@@ -127,7 +133,7 @@ class Case:
     passed_at: Sequence[float] = ()
     restarted_at: Sequence[float] = ()
     ends: Sequence[End] = ()
-    excluded: bool = False
+    excluded_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,7 @@ def label_of(case: Case) -> Label:
         if found is not None:
             return found
     at = case.incident.updated_at
-    if case.excluded:
+    if case.excluded_at is not None:
         why = "it was excluded: what it would have done is hidden"
         return _label(Truth.UNCERTAIN, Source.NONE, why, at)
     live = case.incident.phase is not IncidentPhase.RESOLVED

@@ -53,9 +53,10 @@ def labels_router(desk: LabelDesk) -> APIRouter:
         found = desk.labels(wanted, decode_cursor(cursor), limit + 1)
         page = found[:limit]
         more = len(found) > limit
-        last = Cursor(page[-1][0].opened_at, page[-1][0].id) if more else None
+        oldest = page[-1][0].incident if more else None
+        last = None if oldest is None else Cursor(oldest.opened_at, oldest.id)
         return LabelPage(
-            items=[label_view(incident, label) for incident, label in page],
+            items=[label_view(case, label) for case, label in page],
             next_cursor=encode_cursor(last) if last else None,
         )
 

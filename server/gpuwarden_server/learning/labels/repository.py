@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from gpuwarden_kernel_log import RecoveryAction
 from gpuwarden_server.jobs.repository import read_ends
@@ -22,7 +22,12 @@ from gpuwarden_server.learning.labels.domain import (
 )
 from gpuwarden_server.store.tables_fleet import events
 from gpuwarden_server.store.tables_jobs import job_runs
-from gpuwarden_server.store.tables_judging import decision_moves, decisions, entity_state_moves
+from gpuwarden_server.store.tables_judging import (
+    decision_moves,
+    decisions,
+    entity_state_moves,
+    incidents,
+)
 from gpuwarden_server.store.tables_learning import incident_verdicts
 from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.detectors.plug_in_check import is_plug_in, proves_repair
@@ -37,6 +42,7 @@ _NAMES_A_QUERY = 500
 _MOST_RUNS = 10_000
 _RECOVERIES = (EventKind.CHECK_PASSED, EventKind.NODE_BOOT, EventKind.GPU_BACK)
 _event = msgspec.json.Decoder(Event)
+_incident = msgspec.json.Decoder(Incident)
 Key = tuple[str, str]
 T = TypeVar("T")
 
@@ -44,6 +50,34 @@ T = TypeVar("T")
 def read_verdict(connection: Connection, incident_id: str) -> GivenVerdict | None:
     """A person's verdict on an incident, None for none."""
     return _verdicts(connection, [incident_id]).get(incident_id)
+
+
+def read_judged(connection: Connection, incident_id: str) -> tuple[Incident, GivenVerdict] | None:
+    """An incident with a person's verdict on it, None where nobody gave one."""
+    return next(iter(_judged(connection, incidents.c.id == incident_id)), None)
+
+
+def read_judged_since(
+    connection: Connection, since: float
+) -> Sequence[tuple[Incident, GivenVerdict]]:
+    """Incidents that opened from `since` (epoch seconds) on, each with a person's verdict on it."""
+    return _judged(connection, incidents.c.opened_at >= since)
+
+
+def _judged(
+    connection: Connection, which: ColumnElement[bool]
+) -> list[tuple[Incident, GivenVerdict]]:
+    c = incident_verdicts.c
+    statement = (
+        select(incidents.c.body, c.verdict, c.note, c.author, c.at)
+        .join(incidents, incidents.c.id == c.incident_id)
+        .where(which)
+        .order_by(c.at, c.incident_id)
+    )
+    return [
+        (_incident.decode(body), GivenVerdict(Verdict(verdict), note, author, at))
+        for body, verdict, note, author, at in connection.execute(statement)
+    ]
 
 
 def write_verdict(connection: Connection, incident_id: str, given: GivenVerdict) -> None:
@@ -84,7 +118,7 @@ def read_cases(connection: Connection, incidents: Sequence[Incident], now: float
             _within(recovered.passed, incident, now),
             _restarts(recovered, incident, now),
             ends.of(incident, now),
-            _overlaps(held, incident, now),
+            _excluded_at(held, incident, now),
         )
         for incident in incidents
     ]
@@ -274,10 +308,15 @@ def _exclusions(
     return found
 
 
-def _overlaps(held: dict[Key, list[tuple[float, float]]], incident: Incident, now: float) -> bool:
+def _excluded_at(
+    held: dict[Key, list[tuple[float, float]]], incident: Incident, now: float
+) -> float | None:
+    """When the first exclusion of it or its node began that overlaps an incident."""
     last = _end_of(incident, now)
-    return any(
-        begin <= last and end >= incident.opened_at
+    overlapping = (
+        begin
         for key in (_key(incident.entity), _node(incident.entity))
         for begin, end in held.get(key, ())
+        if begin <= last and end >= incident.opened_at
     )
+    return min(overlapping, default=None)

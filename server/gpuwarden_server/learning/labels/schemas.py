@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuwarden_server.learning.labels.domain import Label, Source, Truth, Verdict
+from gpuwarden_server.learning.labels.domain import Case, Label, Source, Truth, Verdict
 from gpuwarden_verdict.entities import FaultClass
-from gpuwarden_verdict.incidents.domain import Incident
 
 
 class VerdictBody(BaseModel):
@@ -40,6 +39,10 @@ class LabelView(BaseModel):
     fault_class: FaultClass
     opened_at: float
     resolved_at: float | None
+    excluded_at: float | None = Field(
+        description="when the first exclusion in force in its time began: what its readings show"
+        " from then on is our own act; null for none"
+    )
     label: Truth = Field(
         description="uncertain: our exclusion hid what would have come, or only the score had it"
         " repaired",
@@ -63,8 +66,9 @@ class LabelPage(BaseModel):
     next_cursor: str | None = Field(description="Pass as `cursor` for the next page.")
 
 
-def label_view(incident: Incident, label: Label) -> LabelView:
+def label_view(case: Case, label: Label) -> LabelView:
     """The JSON form of what an incident turned out to be."""
+    incident = case.incident
     return LabelView(
         incident_id=incident.id,
         entity_kind=incident.entity.kind.value,
@@ -73,6 +77,7 @@ def label_view(incident: Incident, label: Label) -> LabelView:
         fault_class=incident.fault_class,
         opened_at=incident.opened_at,
         resolved_at=incident.resolved_at,
+        excluded_at=case.excluded_at,
         label=label.truth,
         source=label.source,
         needed=label.needed,
