@@ -21,7 +21,7 @@ from gpuwarden_models.surroundings import Surroundings, surroundings_of
 from gpuwarden_models.train import TrainingError, TrainReport, write_version
 from gpuwarden_verdict.fusion import FusionModel, decode_model
 from gpuwarden_verdict.fusion.novelty import Novelty
-from gpuwarden_verdict.fusion.trees import TREE_ARRAYS
+from gpuwarden_verdict.fusion.trees import TREE_ARRAYS, trees_from_arrays
 
 FEWEST_INCIDENTS = 20
 """Labelled incidents from which calibration and operating point follow the fleet."""
@@ -31,6 +31,7 @@ FEWEST_FOR_TREES = 200
 
 _LOWEST, _HIGHEST = 0.02, 0.98
 _UNREGULARISED = 1e6
+_MOST_STEPS = 1000
 
 
 def retrain(fetched: Path, promoted: Path, out: Path, seed: int) -> TrainReport:
@@ -98,9 +99,9 @@ def retrain(fetched: Path, promoted: Path, out: Path, seed: int) -> TrainReport:
 def _check(told: Fetched, learns: NDArray[np.bool_]) -> None:
     if told.labelled < FEWEST_INCIDENTS:
         raise TrainingError(
-            f"{told.labelled} incidents of kind {told.dataset.kind} are labelled and have rows,"
-            f" at least {FEWEST_INCIDENTS} are wanted: label more with `gpuwarden verdict`, or"
-            " train from recordings"
+            f"{told.labelled} incidents of kind {told.dataset.kind} are labelled and have rows"
+            f" that teach, at least {FEWEST_INCIDENTS} are wanted: label more with"
+            " `gpuwarden verdict`, or train from recordings"
         )
     positive = int((learns & told.dataset.needed).sum())
     if positive == 0 or positive == int(learns.sum()):
@@ -114,17 +115,9 @@ def _refitted(
     told: Fetched, model: FusionModel, learns: NDArray[np.bool_]
 ) -> tuple[PlainModel, Surroundings]:
     """The same trees under a sigmoid of the fleet's own rows."""
-    dataset = told.dataset
-    raw = model.baseline + model.trees.sum_of_leaves(dataset.matrix[learns])
-    sigmoid = LogisticRegression(C=_UNREGULARISED)
-    sigmoid.fit(raw[:, None], dataset.needed[learns], told.weights[learns])
-    plain = PlainModel(
-        {name: getattr(model.trees, name) for name in TREE_ARRAYS},
-        model.baseline,
-        float(sigmoid.coef_[0, 0]),
-        float(sigmoid.intercept_[0]),
-    )
-    return plain, Surroundings(
+    arrays = {name: getattr(model.trees, name) for name in TREE_ARRAYS}
+    plain = PlainModel(arrays, model.baseline, model.slope, model.offset)
+    return _calibrated(plain, told, learns), Surroundings(
         operating_point=_operating_point(told, model),
         first_stage=model.first_stage,
         novelty=model.novelty or _never(model),
@@ -136,10 +129,22 @@ def _refitted(
 def _grown(told: Fetched, model: FusionModel, split: Split) -> tuple[PlainModel, Surroundings]:
     """Trees of the fleet's own rows; what is ordinary is what its healthy rows show."""
     dataset = told.dataset
-    plain = fit_plain(dataset, model.features, split)
+    teaches = split.calibrate & dataset.usable
+    plain = _calibrated(fit_plain(dataset, model.features, split), told, teaches)
     chance = scores(plain, dataset.matrix)
     around = surroundings_of(dataset, model.features, split.train, split.calibrate, chance)
     return plain, replace(around, operating_point=_operating_point(told, model))
+
+
+def _calibrated(plain: PlainModel, told: Fetched, rows: NDArray[np.bool_]) -> PlainModel:
+    """The same trees under a sigmoid of these rows, each by how many it stands for."""
+    trees = trees_from_arrays(plain.arrays, told.dataset.matrix.shape[1])
+    raw = plain.baseline + trees.sum_of_leaves(told.dataset.matrix[rows])
+    weights = told.weights[rows] / told.weights[rows].mean()
+    sigmoid = LogisticRegression(C=_UNREGULARISED, max_iter=_MOST_STEPS)
+    sigmoid.fit(raw[:, None], told.dataset.needed[rows], weights)
+    slope, offset = float(sigmoid.coef_[0, 0]), float(sigmoid.intercept_[0])
+    return replace(plain, slope=slope, offset=offset)
 
 
 def _operating_point(told: Fetched, model: FusionModel) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,10 @@ from gpuwarden_verdict.entities import EntityRef, FaultClass
 from gpuwarden_verdict.fusion import FusionModel
 
 _T = TypeVar("_T")
-_AN_HOUR_S = 3600.0
+KEPT_EACH_S = 300.0
+"""So often a server keeps rows."""
+AT_RANDOM = "healthy"
+"""Why a row was kept that was taken at random."""
 
 
 class StoreError(Exception):
@@ -27,7 +30,10 @@ class StoreError(Exception):
 
 
 class StoredRow(msgspec.Struct, frozen=True):
-    """One line of feature-rows.jsonl; `values` is base64 of little-endian float32."""
+    """One line of feature-rows.jsonl; `values` is base64 of little-endian float32.
+
+    `share` is the chance that an entity was kept for the reason `why` at that moment.
+    """
 
     at: float
     kind: str
@@ -35,17 +41,34 @@ class StoredRow(msgspec.Struct, frozen=True):
     node_id: str
     schema_hash: str
     values: str
+    why: str = ""
+    share: float = 1.0
 
 
 class StoredLabel(msgspec.Struct, frozen=True):
-    """One line of labels.jsonl; `needed` is null where nobody knows or our own action hid it."""
+    """One line of labels.jsonl; `needed` is null where nobody knows or our own action hid it.
+
+    From `excluded_at` on its rows show what we did ourselves.
+    """
 
     entity_kind: str
     entity: str
     fault_class: str
     opened_at: float
     resolved_at: float | None = None
+    excluded_at: float | None = None
     needed: bool | None = None
+
+    @property
+    def resolved(self) -> float:
+        """Epoch seconds of its end, infinite while it goes on."""
+        return np.inf if self.resolved_at is None else self.resolved_at
+
+    @property
+    def end(self) -> float:
+        """Until when its rows show the fault alone: until we acted, else until its end."""
+        acted = np.inf if self.excluded_at is None else self.excluded_at
+        return min(acted, self.resolved)
 
 
 class StoredCosts(msgspec.Struct, frozen=True):
@@ -68,9 +91,10 @@ class Fetched:
 
     Attributes:
         dataset: Rows, with the truth as people and repairs told it.
-        weights: Of each row: those of one fault together weigh as one an hour at most.
-        labelled: Incidents that somebody judged and of whose time rows are kept: others teach
-            nothing, and count for nothing.
+        weights: Of each row, by how many it stands for: those taken at random stand for the fleet,
+            and those of one fault together weigh no more than one horizon's.
+        labelled: Incidents that somebody judged and of whose time there are rows that teach: others
+            count for nothing.
         faults: Of these, such that needed action.
         costs: Of a wrong decision; None where nobody set any.
     """
@@ -102,100 +126,114 @@ def read_fetched(folder: Path, model: FusionModel) -> Fetched:
         for label in _lines(folder / "labels.jsonl", StoredLabel)
         if label.entity_kind == model.kind.value
     ]
-    dataset = _dataset(folder, rows, labels, model)
-    taught = _taught(labels, rows, model.horizon_s)
+    rows.sort(key=lambda row: (row.entity, row.at))
+    dataset, labelled = _dataset(folder, rows, labels, model)
     costs = folder / "costs.json"
     return Fetched(
         dataset=dataset,
-        weights=_weights(dataset),
-        labelled=len(taught),
-        faults=sum(label.needed is True for label in taught),
+        weights=_weights(dataset, rows, model.horizon_s),
+        labelled=labelled,
+        faults=len(dataset.cases),
         costs=_decode(costs, costs.read_bytes(), StoredCosts) if costs.exists() else None,
     )
 
 
 def _dataset(
     folder: Path, rows: Sequence[StoredRow], labels: Sequence[StoredLabel], model: FusionModel
-) -> Dataset:
-    rows = sorted(rows, key=lambda row: (row.entity, row.at))
+) -> tuple[Dataset, int]:
+    """The rows with their truth, and how many labels taught any of them."""
     places = {row.entity: EntityRef(model.kind, row.entity, row.node_id) for row in rows}
     index = {entity: place for place, entity in enumerate(places)}
     entity = np.array([index[row.entity] for row in rows], np.int64)
     at = np.array([row.at for row in rows], np.float64)
-    last_at = float(at.max()) if at.size else 0.0
-    settled = at < last_at - model.horizon_s  # what is newer may yet turn out faulty
-    needed, usable = np.zeros(at.size, np.bool_), settled
-    unsure = np.zeros(at.size, np.bool_)
-    cases: list[Case] = []
-    for label in labels:
-        if label.entity not in index:
-            continue
-        end = _end_of(label)
-        own = entity == index[label.entity]
-        inside = own & (at >= label.opened_at - model.horizon_s) & (at < end)
-        if label.needed is None:
-            unsure |= inside
-            continue
-        usable |= inside
-        if label.needed:
-            needed |= inside
-            cases.append(_case(index[label.entity], label, model.horizon_s, end))
     first, last = (float(at.min()), float(at.max())) if at.size else (0.0, 0.0)
-    return Dataset(
+    truth = _Truth(
+        needed=np.zeros(at.size, np.bool_),
+        told=at < last - model.horizon_s,  # what is newer may yet turn out faulty
+        hidden=np.zeros(at.size, np.bool_),
+    )
+    known = [label for label in labels if label.entity in index]
+    spans = [_span(label, entity == index[label.entity], at, model.horizon_s) for label in known]
+    for label, span in zip(known, spans, strict=True):
+        truth.take(label, span)
+    usable = truth.told & ~truth.hidden
+    taught = [
+        label
+        for label, span in zip(known, spans, strict=True)
+        if label.needed is not None and (span.shown & usable).any()
+    ]
+    dataset = Dataset(
         kind=model.kind,
         matrix=_matrix(folder, rows, len(model.features)),
-        needed=needed,
-        usable=usable & ~unsure,
+        needed=truth.needed,
+        usable=usable,
         traceless=np.zeros(at.size, np.bool_),
         entity=entity,
         at=at,
         share=(at - first) / max(last - first, 1.0),
         refs=tuple(places.values()),
         recordings=np.zeros(len(places), np.int64),
-        cases=tuple(cases),
+        cases=tuple(_case(index[one.entity], one, model.horizon_s) for one in taught if one.needed),
         step_s=SAMPLE_EVERY_S,
     )
+    return dataset, len(taught)
 
 
-def _taught(
-    labels: Sequence[StoredLabel], rows: Sequence[StoredRow], horizon_s: float
-) -> list[StoredLabel]:
-    """Labels that settle something about rows that were kept."""
-    kept: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        kept[row.entity].append(row.at)
-    return [
-        label
-        for label in labels
-        if label.needed is not None
-        and any(
-            label.opened_at - horizon_s <= at < _end_of(label) for at in kept.get(label.entity, ())
-        )
-    ]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Span:
+    """Rows of one incident, shape (N,): before we acted, and from then on until its end."""
+
+    shown: NDArray[np.bool_]
+    acted: NDArray[np.bool_]
 
 
-def _end_of(label: StoredLabel) -> float:
-    return np.inf if label.resolved_at is None else label.resolved_at
+def _span(
+    label: StoredLabel, own: NDArray[np.bool_], at: NDArray[np.float64], horizon_s: float
+) -> _Span:
+    begun = own & (at >= label.opened_at - horizon_s)
+    return _Span(begun & (at < label.end), begun & (at >= label.end) & (at < label.resolved))
 
 
-def _case(entity: int, label: StoredLabel, horizon_s: float, end: float) -> Case:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Truth:
+    """What is known of rows, shape (N,): of a fault, told at all, hidden by us or by doubt."""
+
+    needed: NDArray[np.bool_]
+    told: NDArray[np.bool_]
+    hidden: NDArray[np.bool_]
+
+    def take(self, label: StoredLabel, span: _Span) -> None:
+        """Note what a label says of its rows."""
+        self.hidden[span.acted] = True
+        if label.needed is None:
+            self.hidden[span.shown] = True
+            return
+        self.told[span.shown] = True
+        if label.needed:
+            self.needed[span.shown] = True
+
+
+def _case(entity: int, label: StoredLabel, horizon_s: float) -> Case:
     known = label.fault_class in tuple(FaultClass)
     fault_class = FaultClass(label.fault_class) if known else FaultClass.UNKNOWN
     begin = label.opened_at - horizon_s
-    return Case(entity, fault_class, "", begin, label.opened_at, end)
+    return Case(entity, fault_class, "", begin, label.opened_at, label.resolved)
 
 
-def _weights(dataset: Dataset) -> NDArray[np.float64]:
-    """Rows of one fault are much alike: together they weigh as one an hour at most."""
-    weights = np.ones(dataset.at.size)
+def _weights(dataset: Dataset, rows: Sequence[StoredRow], horizon_s: float) -> NDArray[np.float64]:
+    """How many rows each stands for.
+
+    A healthy one that was taken at random stands for all that were not; all faults are labelled, so
+    that a row of one stands for itself. Nor does a fault that stood for weeks outweigh the others.
+    """
+    weights = np.array([1.0 / row.share if row.why == AT_RANDOM else 1.0 for row in rows])
+    weights[dataset.needed] = 1.0
     for case in dataset.cases:
         own = dataset.rows_of(case.entity)
         at = dataset.at[own]
-        inside = (at >= case.precursor_start) & (at < case.end)
-        if inside.any():
-            hours = (float(at[inside].max()) - case.precursor_start) / _AN_HOUR_S
-            share = min(1.0, max(hours, 1.0) / float(inside.sum()))
-            weights[own] = np.where(inside, share, weights[own])
+        inside = dataset.needed[own] & (at >= case.precursor_start) & (at < case.end)
+        share = min(1.0, horizon_s / KEPT_EACH_S / max(1, int(inside.sum())))
+        weights[own] = np.where(inside, share, weights[own])
     return weights
 
 

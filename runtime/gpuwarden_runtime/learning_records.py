@@ -113,6 +113,7 @@ class LabelRecord(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         label: hardware, application, operator, false_alarm, unknown or uncertain.
         source: verdict, repair, check, evidence, job_end or none.
+        excluded_at: When the first exclusion in force in its time began, None for none.
         needed: Whether action was needed, None where nobody can tell.
         at: Epoch seconds from which it is known.
     """
@@ -124,6 +125,7 @@ class LabelRecord(msgspec.Struct, frozen=True, kw_only=True):
     fault_class: str = ""
     opened_at: float = 0.0
     resolved_at: float | None = None
+    excluded_at: float | None = None
     label: str = ""
     source: str = ""
     needed: bool | None = None

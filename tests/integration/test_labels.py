@@ -53,7 +53,9 @@ def judge(server: Running, incident: str, verdict: str, note: str = "") -> Any:
 @pytest.mark.postgres
 def test_a_verdict_is_kept_corrected_and_audited(server: Running) -> None:
     node, incident = begin(server, "said", PROGRAM_CODE)
-    assert label(server, incident)["needed"] is None
+    assert (label(server, incident)["needed"], label(server, incident)["excluded_at"]) == (
+        None,
+    ) * 2
     judge(server, incident, "hardware").raise_for_status()
     assert label(server, incident)["needed"] is True
     judge(server, incident, "application", "bug 12").raise_for_status()
@@ -73,7 +75,9 @@ def test_a_repair_that_a_check_ends_makes_it_hardware(server: Running) -> None:
     node, incident = begin(server, "mended", LOST_CODE)
     gpu = "GPU-mended-0"
     wait_until(lambda: get(server, f"/v1/gpus/{gpu}")["state"] == "excluded", "excluded", 30.0)
-    assert label(server, incident)["source"] == "evidence"
+    found = label(server, incident)
+    assert found["source"] == "evidence"
+    assert found["excluded_at"] >= found["opened_at"]
     server.admin.post(f"/v1/gpus/{gpu}/repair", json={"reason": "new"}).raise_for_status()
     wait_until(lambda: "in repair" in label(server, incident)["note"], "in repair", 30.0)
     node.events(make_event(kind=EventKind.CHECK_PASSED, entity_kind=EntityKind.GPU, entity=gpu))

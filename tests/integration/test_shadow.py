@@ -142,7 +142,7 @@ def test_features_are_kept_as_they_served(server: Running) -> None:
     wait_until(lambda: get(server, "/v1/feature-rows")["items"], "rows", 60.0)
     page = get(server, "/v1/feature-rows", schema=columns.schema_hash, limit=1)
     row = page["items"][0]
-    assert (row["why"], row["node_id"]) == ("healthy", "tried")
+    assert (row["why"], row["node_id"], row["share"]) == ("healthy", "tried", 1.0)
     assert row["model_version"] == shipped_model().version
     values = np.frombuffer(base64.b64decode(row["values"]), "<f4")
     assert values.shape == (len(columns),)

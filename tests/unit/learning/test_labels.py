@@ -57,7 +57,7 @@ REPAIRED = steps(_S.EXCLUDED, _S.IN_REPAIR, _S.PROBATION)
 @pytest.mark.parametrize("verdict", Verdict)
 def test_a_persons_verdict_goes_before_all_else(verdict: Verdict) -> None:
     given = GivenVerdict(verdict, "", "ana", END)
-    case = Case(over(HARD), given, steps=REPAIRED, excluded=True)
+    case = Case(over(HARD), given, steps=REPAIRED, excluded_at=0.0)
     found = label_of(case)
     assert (found.truth, found.source, found.author) == (verdict.value, Source.VERDICT, "ana")
     needed = {"hardware": True, "unknown": None}.get(verdict.value, False)
@@ -125,16 +125,16 @@ def test_a_job_that_ran_through_it_and_ended_well_is_a_false_alarm() -> None:
 
 
 def test_what_our_own_exclusion_hid_is_uncertain_unless_something_settles_it() -> None:
-    assert label(Case(over(), excluded=True)) == (Truth.UNCERTAIN, Source.NONE, None)
-    assert label(Case(over(HARD), excluded=True))[0] is Truth.HARDWARE
-    assert label(Case(over(OTHER), steps=REPAIRED, excluded=True))[0] is Truth.HARDWARE
+    assert label(Case(over(), excluded_at=0.0)) == (Truth.UNCERTAIN, Source.NONE, None)
+    assert label(Case(over(HARD), excluded_at=0.0))[0] is Truth.HARDWARE
+    assert label(Case(over(OTHER), steps=REPAIRED, excluded_at=0.0))[0] is Truth.HARDWARE
 
 
 @pytest.mark.parametrize("excluded", [True, False])
 def test_a_score_does_not_confirm_itself_by_the_repair_that_it_asked_for(excluded: bool) -> None:
     """A sound GPU passes its check after a repair too."""
     echo = replace(OTHER, echo=True)
-    case = Case(over(SOFT, echo), steps=REPAIRED, excluded=excluded)
+    case = Case(over(SOFT, echo), steps=REPAIRED, excluded_at=0.0 if excluded else None)
     assert label(case) == (Truth.UNCERTAIN, Source.REPAIR, None)
     failed = item(detector="check_failed", acts_alone=False)
     assert label(replace(case, incident=over(SOFT, failed)))[0] is Truth.HARDWARE

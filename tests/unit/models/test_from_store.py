@@ -57,7 +57,7 @@ def written(
     return folder
 
 
-def row(gpu: str, at: float, values: np.ndarray) -> dict[str, Any]:
+def row(gpu: str, at: float, values: np.ndarray, **changes: Any) -> dict[str, Any]:
     return {
         "row": 1,
         "at": at,
@@ -68,10 +68,13 @@ def row(gpu: str, at: float, values: np.ndarray) -> dict[str, Any]:
         "schema_hash": shipped_model().schema_hash,
         "model_version": "",
         "values": base64.b64encode(values.astype("<f4").tobytes()).decode(),
+        **changes,
     }
 
 
-def label(gpu: str, opened_at: float, resolved_at: float, needed: bool | None) -> dict[str, Any]:
+def label(
+    gpu: str, opened_at: float, resolved_at: float, needed: bool | None, **changes: Any
+) -> dict[str, Any]:
     return {
         "incident_id": gpu,
         "entity_kind": "gpu",
@@ -83,6 +86,7 @@ def label(gpu: str, opened_at: float, resolved_at: float, needed: bool | None) -
         "label": "hardware" if needed else "unknown",
         "source": "operator",
         "needed": needed,
+        **changes,
     }
 
 
@@ -115,7 +119,9 @@ def test_without_costs_the_operating_point_stays(tmp_path: Path) -> None:
 
 def test_too_few_labels_are_refused_and_those_unsure_do_not_count(tmp_path: Path) -> None:
     told = written(tmp_path / "told", FEWEST_INCIDENTS - 1, unknown=10)
-    with pytest.raises(TrainingError, match="19 incidents of kind gpu are labelled and have rows"):
+    with pytest.raises(
+        TrainingError, match="19 incidents of kind gpu are labelled and have rows that teach"
+    ):
         retrain(told, PROMOTED, tmp_path / "out", 1)
     dataset = read_fetched(told, shipped_model()).dataset
     unsure = {f"GPU-{number}" for number in range(19, 29)}
@@ -130,7 +136,9 @@ def test_rows_of_another_schema_are_left_out(tmp_path: Path) -> None:
     (told / "feature-rows.jsonl").write_text(
         text.replace(shipped_model().schema_hash, "0123456789abcdef")
     )
-    with pytest.raises(TrainingError, match="0 incidents of kind gpu are labelled and have rows"):
+    with pytest.raises(
+        TrainingError, match="0 incidents of kind gpu are labelled and have rows that teach"
+    ):
         retrain(told, PROMOTED, tmp_path / "out", 1)
 
 
@@ -148,6 +156,65 @@ def test_labels_without_rows_count_for_nothing_and_what_is_new_is_no_healthy_row
     assert (told.labelled, told.faults) == (4, 2)
     own = told.dataset.entity == [ref.key for ref in told.dataset.refs].index("GPU-fresh")
     assert told.dataset.usable[own].tolist() == [True, False, False]
+
+
+def read_back(folder: Path, file: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / file).read_text().splitlines()]
+
+
+def test_what_we_did_ourselves_teaches_nothing(tmp_path: Path) -> None:
+    """Rows after an exclusion show it: the ledger counts it, and no job runs there any more."""
+    folder = written(tmp_path / "told", 4)
+    said = read_back(folder, "labels.jsonl")
+    said[0]["excluded_at"] = START + 1.5 * HOUR_S
+    said[1]["excluded_at"] = said[1]["opened_at"] + 0.5 * HOUR_S
+    said[2]["excluded_at"] = said[2]["opened_at"] - 1.0
+    lines("labels.jsonl", said, folder)
+    told = read_fetched(folder, shipped_model())
+    keys = [ref.key for ref in told.dataset.refs]
+    own = {gpu: told.dataset.entity == keys.index(gpu) for gpu in ("GPU-0", "GPU-1", "GPU-2")}
+    assert told.dataset.usable[own["GPU-0"]].tolist() == [True, True, False]
+    assert told.dataset.needed[own["GPU-0"]].tolist() == [True, True, False]
+    assert told.dataset.usable[own["GPU-1"]].tolist() == [True, False, False]
+    assert not told.dataset.usable[own["GPU-2"]].any()
+    assert (told.labelled, told.faults) == (3, 1), "GPU-2 has no row of before"
+
+
+def test_a_row_taken_at_random_stands_for_those_that_were_not(tmp_path: Path) -> None:
+    """The same rows of a fleet 100 times as large: the score says less of each."""
+
+    def refitted(name: str, share: float) -> tuple[float, float]:
+        folder = written(tmp_path / name, FEWEST_INCIDENTS)
+        kept = read_back(folder, "feature-rows.jsonl")
+        high, begin = typical()[1], START + 90 * 24 * HOUR_S
+        for number in range(10):  # the score is not perfect
+            kept.append(row(f"GPU-odd{number}", START + number, high[-1 - number]))
+        for one in kept:
+            if one["entity"].startswith(("GPU-h", "GPU-odd")):
+                one |= {"why": "healthy", "share": share}
+        kept.append(row("GPU-last", begin, high[0]))
+        lines("feature-rows.jsonl", kept, folder)
+        report = retrain(folder, PROMOTED, tmp_path / f"out-{name}", 1)
+        made = decode_model({path.name: path.read_bytes() for path in report.folder.iterdir()})
+        raw = made.baseline + made.trees.sum_of_leaves(high[:50])
+        return float(np.median(made.slope * raw + made.offset)), made.slope
+
+    small, large = refitted("small", 1.0), refitted("large", 0.01)
+    assert large[0] < small[0] - 2.0
+
+
+def test_a_fault_that_stood_for_weeks_weighs_as_one_of_a_day(tmp_path: Path) -> None:
+    folder = written(tmp_path / "told", 4)
+    high = typical()[1]
+    long = [row("GPU-long", START + n * 300.0, high[n % 50]) for n in range(3000)]
+    lines("feature-rows.jsonl", [*read_back(folder, "feature-rows.jsonl"), *long], folder)
+    said = read_back(folder, "labels.jsonl")
+    weeks = label("GPU-long", START, START + 3000 * 300.0, True)
+    lines("labels.jsonl", [*said, weeks], folder)
+    told = read_fetched(folder, shipped_model())
+    own = told.dataset.entity == [ref.key for ref in told.dataset.refs].index("GPU-long")
+    day = shipped_model().horizon_s / 300.0
+    assert told.weights[own].sum() == pytest.approx(day)
 
 
 @pytest.mark.parametrize(
