@@ -29,6 +29,7 @@ from gpuwarden_cli.commands import (
     lemons,
     models,
     notify,
+    pins,
     server,
     shadow,
     silences,
@@ -106,6 +107,7 @@ def build_app() -> typer.Typer:
         shadow,
         actuators,
         standby,
+        pins,
     ):
         part.register(app)
     return app

@@ -9,13 +9,8 @@ from rich.text import Text
 
 from gpuwarden_cli.output import console, moment, number, styled
 from gpuwarden_runtime.explained import ExplanationRecord
-from gpuwarden_runtime.records import (
-    DecisionRecord,
-    GateRecord,
-    IncidentRecord,
-    RiskRecord,
-    Why,
-)
+from gpuwarden_runtime.plan_records import PinRecord
+from gpuwarden_runtime.records import DecisionRecord, GateRecord, IncidentRecord, RiskRecord, Why
 
 
 def print_why(answer: Why) -> None:
@@ -24,6 +19,7 @@ def print_why(answer: Why) -> None:
     for incident in answer.incidents:
         _print_incident(incident)
     _print_decisions(answer.decisions)
+    _print_pins(answer.pins)
     if answer.risk is not None:
         _print_score(answer.risk)
         if answer.explanation is None:
@@ -89,9 +85,23 @@ def _print_decisions(decisions: Sequence[DecisionRecord]) -> None:
     if table.row_count:
         console().print(Text("\nDecisions"), table)
     for decision in decisions:
+        if (held := decision.held) is not None:
+            told = f"{decision.id} held until {moment(held.until)} by {held.by}: {held.reason}"
+            console().print(told, markup=False, soft_wrap=True)
         if decision.phase == "in_force":
             undo = f"gpuwarden decisions revoke {decision.id} --reason TEXT"
             console().print(f"to take it back: {undo}", markup=False, soft_wrap=True)
+
+
+def _print_pins(pins: Sequence[PinRecord]) -> None:
+    for pin in pins:
+        kind = "planned leave" if pin.leave else f"pinned: {pin.kind}"
+        begins = f" from {moment(pin.starts_at)}" if pin.starts_at is not None else ""
+        ends = f" until {moment(pin.expires_at)}" if pin.expires_at is not None else ""
+        text = f"\n{pin.entity} {kind}{begins}{ends}, by {pin.by}: {pin.reason}"
+        console().print(text, markup=False, soft_wrap=True)
+        undo = f"to end it: gpuwarden unpin {pin.entity} --reason TEXT"
+        console().print(undo, markup=False, soft_wrap=True)
 
 
 def _print_score(risk: RiskRecord) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ exit codes: the command's own (128 + N after signal N), or
   66  a host list cannot be read or written
   69  --strict, and neither the server nor a set younger than 24 h could say
   75  the command ran and was ended because its place became excluded: run it elsewhere
-  77  the place is excluded: the command was not started
+  77  the place is excluded, or leaves within --needs: the command was not started
   126, 127  the command cannot be executed, does not exist
 
 settings: GPUWARDEN_URL, GPUWARDEN_KEY or GPUWARDEN_KEY_FILE, GPUWARDEN_VERDICT_FILE,
@@ -44,6 +45,10 @@ class Arguments:
         hosts_in: Host list to read, None for none.
         hosts_out: Where it goes without the excluded nodes.
         min_hosts: Fewest hosts that must stay.
+        needs_s: How long the command takes: not started where a planned leave comes sooner; 0: any.
+        leave_notice_s: How long before a planned leave the command is asked to stop.
+        leave_signal: Signal by which it is asked, None for none.
+        leave_file: File that is written then, None for none.
     """
 
     command: tuple[str, ...]
@@ -54,6 +59,10 @@ class Arguments:
     hosts_in: Path | None
     hosts_out: Path | None
     min_hosts: int
+    needs_s: float = 0.0
+    leave_notice_s: float = 600.0
+    leave_signal: signal.Signals | None = None
+    leave_file: Path | None = None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -88,6 +97,10 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
         hosts_in=options.hosts_in,
         hosts_out=options.hosts_out,
         min_hosts=options.min_hosts,
+        needs_s=options.needs,
+        leave_notice_s=options.leave_notice,
+        leave_signal=options.leave_signal,
+        leave_file=options.leave_file,
     )
 
 
@@ -127,6 +140,22 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         help="refuse where fewer hosts would stay (default: 1)",
     )
+    add(
+        "--needs",
+        metavar="SECONDS",
+        type=_long_seconds,
+        default=0.0,
+        help="do not start where a planned leave comes sooner",
+    )
+    add(
+        "--leave-notice",
+        metavar="SECONDS",
+        type=_seconds,
+        default=600.0,
+        help="ask COMMAND to stop so long before a planned leave (default: 600)",
+    )
+    add("--leave-signal", metavar="NAME", type=_signal, help="by this signal, such as USR1")
+    add("--leave-file", metavar="FILE", type=Path, help="by writing this file")
     add("--version", action="version", version=f"gpuwarden-run {__version__}")
     return parser
 
@@ -139,6 +168,24 @@ def _seconds(text: str) -> float:
     if not 0.0 <= value <= 86400.0:  # also false for NaN
         raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds, 0 to 86400")
     return value
+
+
+def _long_seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 366 * 86400.0:  # also false for NaN
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds")
+    return value
+
+
+def _signal(text: str) -> signal.Signals:
+    name = text.upper()
+    found = signal.Signals.__members__.get(name if name.startswith("SIG") else f"SIG{name}")
+    if found is None or found in (signal.SIGKILL, signal.SIGSTOP):
+        raise argparse.ArgumentTypeError(f"{text!r} is no signal that a command can take")
+    return found
 
 
 def _count(text: str) -> int:

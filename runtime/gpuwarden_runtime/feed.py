@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from gpuwarden_runtime.plan_records import PlannedLeave
 from gpuwarden_runtime.records import Exclusion, ExclusionChange, ExclusionSet
 
 
@@ -24,11 +25,13 @@ class FeedState:
         feed_id: Random id of the server's database.
         epoch: Position in that feed.
         exclusions: By "entity_kind:entity".
+        planned: Leaves that will become exclusions.
     """
 
     feed_id: str
     epoch: int
     exclusions: Mapping[str, Exclusion]
+    planned: tuple[PlannedLeave, ...] = ()
 
     @property
     def event_id(self) -> str:
@@ -87,7 +90,9 @@ def apply_set(held: FeedState | None, received: ExclusionSet, floor: Floor) -> F
     fault = _contradiction(received, exclusions)
     if fault:
         return FeedStep(held, Outcome.INVALID, fault)
-    state = FeedState(received.feed_id, received.epoch, MappingProxyType(exclusions))
+    state = FeedState(
+        received.feed_id, received.epoch, MappingProxyType(exclusions), received.planned
+    )
     if held is None:
         return FeedStep(state, Outcome.APPLIED)
     if held.feed_id != received.feed_id:
@@ -116,7 +121,8 @@ def apply_change(held: FeedState | None, change: ExclusionChange) -> FeedStep:
     if len(exclusions) != change.count or digest_of(exclusions) != change.digest:
         note = f"epoch {change.epoch}: count or digest does not match"
         return FeedStep(held, Outcome.NEEDS_SET, note)
-    state = FeedState(change.feed_id, change.epoch, MappingProxyType(exclusions))
+    planned = held.planned if change.planned is None else change.planned
+    state = FeedState(change.feed_id, change.epoch, MappingProxyType(exclusions), planned)
     return FeedStep(state, Outcome.APPLIED)
 
 
@@ -140,6 +146,7 @@ def as_set(state: FeedState) -> ExclusionSet:
         count=len(state.exclusions),
         digest=digest_of(state.exclusions),
         exclusions=tuple(state.exclusions.values()),
+        planned=state.planned,
     )
 
 

@@ -12,15 +12,18 @@ from types import FrameType
 
 from gpuwarden_runtime.admission import Admission, Entry, ask_admission
 from gpuwarden_runtime.arguments import Arguments, UsageError, parse_arguments
-from gpuwarden_runtime.cache import SetCache
+from gpuwarden_runtime.cache import CachedSet, SetCache
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.config import RuntimeSettings, read_settings
-from gpuwarden_runtime.errors import SettingError
+from gpuwarden_runtime.errors import GpuwardenError, SettingError
 from gpuwarden_runtime.exchange import ONCE
 from gpuwarden_runtime.exits import ExitCode
 from gpuwarden_runtime.feed import FeedState
+from gpuwarden_runtime.leaving import LeaveNotice, soonest
+from gpuwarden_runtime.leaving import sentence as leave_sentence
 from gpuwarden_runtime.machine_file import write_hosts
 from gpuwarden_runtime.place import Place, covering, sentence
+from gpuwarden_runtime.plan_records import PlannedLeave
 from gpuwarden_runtime.process import Command, CommandNotStarted
 from gpuwarden_runtime.records import Exclusion
 from gpuwarden_runtime.watch import ExclusionWatch
@@ -54,7 +57,14 @@ class _Excluded:
     exclusions: tuple[Exclusion, ...]
 
 
-_News = _Ended | _Stopped | _Excluded
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Other leaves are planned than before."""
+
+    leaves: tuple[PlannedLeave, ...]
+
+
+_News = _Ended | _Stopped | _Excluded | _Planned
 
 
 def launch(argv: Sequence[str]) -> int:
@@ -89,7 +99,7 @@ def _launch(arguments: Arguments, settings: RuntimeSettings, client: Client) -> 
         return ExitCode.USAGE
     for warning in admission.warnings:
         _say(warning)
-    refusal = _refusal(admission, place, arguments)
+    refusal = _refusal(admission, place, arguments) or _too_near(arguments, client, cache)
     if refusal is not None:
         client.close()
         return refusal
@@ -110,6 +120,24 @@ def _refusal(admission: Admission, place: Place, arguments: Arguments) -> ExitCo
             _explain(admission.exclusions)
             _say(f"not starting {arguments.command[0]} (as the {admission.source} says)")
             return ExitCode.REFUSED
+
+
+def _too_near(arguments: Arguments, client: Client, cache: SetCache) -> ExitCode | None:
+    """Whether a planned leave comes before the command would end; nobody's word is no leave."""
+    if not arguments.needs_s:
+        return None
+    now = time.time()
+    try:
+        planned = client.exclusions().planned
+    except GpuwardenError:
+        kept = cache.load(now)
+        planned = kept.content.planned if isinstance(kept, CachedSet) else ()
+    leave = soonest(arguments.node, planned, now)
+    if leave is None or leave.at >= now + arguments.needs_s:
+        return None
+    _say(leave_sentence(leave))
+    _say(f"not starting {arguments.command[0]}: it needs {arguments.needs_s:g} s")
+    return ExitCode.REFUSED
 
 
 def _run(arguments: Arguments, place: Place, client: Client, cache: SetCache) -> int:
@@ -133,20 +161,30 @@ def _run(arguments: Arguments, place: Place, client: Client, cache: SetCache) ->
         exclusions = covering(place, state.exclusions.values())
         if exclusions:
             news.put(_Excluded(exclusions))
+        news.put(_Planned(state.planned))
 
     watch = ExclusionWatch(client, hear, _say, cache)
     watch.start()
-    code = _follow(command, news, arguments.grace_s)
+    code = _follow(command, news, arguments)
     command.take_back_terminal()
     if watch.stop():
         client.close()  # else the thread still uses it; the process ends anyway
     return code
 
 
-def _follow(command: Command, news: queue.SimpleQueue[_News], grace_s: float) -> int:
+def _follow(command: Command, news: queue.SimpleQueue[_News], arguments: Arguments) -> int:
+    notice = LeaveNotice(arguments.node, arguments.leave_notice_s, arguments.leave_file)
+    grace_s = arguments.grace_s
     while True:
-        item = news.get()
+        try:
+            item = news.get(timeout=notice.wait_s(time.time()))
+        except queue.Empty:
+            _ask(command, notice, arguments.leave_signal)
+            continue
         match item:
+            case _Planned(leaves=leaves):
+                if notice.hear(leaves, time.time()):
+                    notice.remove()
             case _Ended(code=code):
                 return code
             case _Stopped():
@@ -157,6 +195,20 @@ def _follow(command: Command, news: queue.SimpleQueue[_News], grace_s: float) ->
                 if not command.end(grace_s):
                     _say(f"the command did not end within {grace_s:g} s and was killed")
                 return ExitCode.ENDED
+
+
+def _ask(command: Command, notice: LeaveNotice, number: signal.Signals | None) -> None:
+    """Ask the command to stop at its next border; it goes on until it does, or the time comes."""
+    leave = notice.ask(time.time())
+    if leave is None:
+        return
+    _say(leave_sentence(leave))
+    trouble = notice.write(leave)
+    if trouble:
+        _say(f"the command cannot be told by its file: {trouble}")
+    if number is not None:
+        _say(f"asking the command to stop at its next border: {number.name}")
+        command.forward(number)
 
 
 class _Forwarder:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gpuwarden_runtime.explained import ExplanationRecord
+from gpuwarden_runtime.plan_records import PinRecord, PlannedLeave, StayRecord
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
 
 Item = TypeVar("Item")
@@ -176,6 +177,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     guard_says: str = ""
     advised: str = ""
     jobs: tuple[str, ...] = ()
+    held: StayRecord | None = None
 
     @property
     def held_back_by(self) -> str:
@@ -218,6 +220,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     verdict: EntityVerdict
     incidents: tuple[IncidentRecord, ...] = ()
     decisions: tuple[DecisionRecord, ...] = ()
+    pins: tuple[PinRecord, ...] = ()
     risk: RiskRecord | None = None
     risk_missing: str = ""
     explanation: ExplanationRecord | None = None
@@ -268,10 +271,11 @@ class ExclusionSet(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     exclusions: tuple[Exclusion, ...]
     would_exclude: tuple[Exclusion, ...] = ()
+    planned: tuple[PlannedLeave, ...] = ()
 
 
 class ExclusionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the set as the stream sends it; count and digest are those after the change."""
+    """A change of the set; count and digest are those after it, `planned` None where unchanged."""
 
     feed_id: str
     epoch: int
@@ -279,6 +283,7 @@ class ExclusionChange(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     added: tuple[Exclusion, ...] = ()
     removed: tuple[Exclusion, ...] = ()
+    planned: tuple[PlannedLeave, ...] | None = None
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,10 +32,12 @@ from gpuwarden_server.core.problems import install_problem_handlers
 from gpuwarden_server.decisions.endpoints import (
     decisions_router,
     exclusions_router,
+    holds_router,
     repair_router,
 )
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.decisions.links import ApprovalLinks
+from gpuwarden_server.decisions.pins.endpoints import pins_router
 from gpuwarden_server.doors.feature import make_doors
 from gpuwarden_server.foundation import Foundation, StorePart, make_foundation
 from gpuwarden_server.front import (
@@ -228,6 +230,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             moved=streams.wake,
             risks=learning.scorer,
             facts=notifications.outbox,
+            windows=notifications.maintenance,
             registry=registry,
             sweep_interval_s=settings.sweep_interval_s,
             patience=Patience(settings.silent_after_s, settings.gone_after_s),
@@ -260,10 +263,13 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield enrolment_router(EnrolmentDesk(base.ring, state, base.clock))
     yield incidents_router(state, judging)
     yield decisions_router(state, judging)
+    yield holds_router(state, judging, base.clock)
     yield exclusions_router(judging.board)
     yield actuators_router(side.actuators, state)
     yield repair_router(base.directory, judging)
     yield standby_router(judging.spares, judging, base.directory, state)
+    changed = side.notifications.silences_changed
+    yield pins_router(base.directory, judging.board, judging, base.clock, changed)
     yield inventory_router(InventoryParts(base.placements, base.directory, state, base.clock))
     sources = ReadSources(
         state=state,

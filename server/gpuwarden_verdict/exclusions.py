@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpuwarden_verdict.entities import Rung
-from gpuwarden_verdict.policy.document import Decision, DecisionPhase
+from gpuwarden_verdict.policy.document import Decision, DecisionPhase, Pin
 from gpuwarden_wire.metrics import EntityKind
 
 _WOULD = frozenset({DecisionPhase.PROPOSED, DecisionPhase.HELD_BACK})
@@ -77,6 +77,27 @@ class Exclusion:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedLeave:
+    """A node that will be excluded at a time, told ahead of it.
+
+    Attributes:
+        id: "pin-" and 12 hex digits.
+        node_id: The node.
+        at: Epoch seconds from which it may not be used.
+        until: Epoch seconds of its end, None where nobody has said.
+        reason: In a person's words.
+        by: Who planned it.
+    """
+
+    id: str
+    node_id: str
+    at: float
+    until: float | None
+    reason: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExclusionChange:
     """Difference of two sets, each sorted by kind and entity."""
 
@@ -106,6 +127,22 @@ def would_exclude(decisions: Iterable[Decision], place_of: PlaceOf) -> tuple[Exc
     """What observe mode, unapproved advice and guards keep in, in the same form."""
     wanted = (d for d in decisions if d.phase in _WOULD and d.rung >= Rung.EXCLUDE)
     return _listed(wanted, place_of)
+
+
+def planned_leaves(pins: Iterable[Pin], decisions: Iterable[Decision]) -> tuple[PlannedLeave, ...]:
+    """Leaves that have not become exclusions yet, in order of time.
+
+    Args:
+        pins: Any pins; those that are no leaves are left out.
+        decisions: Any decisions: a leave that made one is planned no more.
+    """
+    begun = {d.entity for d in decisions if d.decided_by == "pin" and covers(d)}
+    found = [
+        PlannedLeave(pin.id, pin.entity.node_id, pin.starts_at, pin.expires_at, pin.reason, pin.by)
+        for pin in pins
+        if pin.leave and pin.starts_at is not None and pin.entity not in begun
+    ]
+    return tuple(sorted(found, key=lambda one: (one.at, one.node_id, one.id)))
 
 
 def digest(exclusions: Iterable[Exclusion]) -> str:

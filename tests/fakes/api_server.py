@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from gpuwarden_runtime.feed import digest_of
+from gpuwarden_runtime.plan_records import PlannedLeave
 from gpuwarden_runtime.records import Exclusion, ExclusionChange, ExclusionSet
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Problem, Usable
 from tests.fakes.loopback import LoopbackHandler, serving_on_loopback
@@ -33,6 +34,7 @@ class FakeApi:
         self.epoch = 1
         self.key = ""
         self.exclusions: dict[str, Exclusion] = {}
+        self.planned: tuple[PlannedLeave, ...] = ()
         self.known_nodes: set[str] = set()
         self.answers: dict[tuple[str, str], Any] = {}  # (method, path) -> JSON value
         self.problems: dict[tuple[str, str], Problem] = {}
@@ -53,6 +55,16 @@ class FakeApi:
         with self.lock:
             self.epoch += 1
             self._publish(removed=(self.exclusions.pop(key),))
+
+    def plan(self, *leaves: PlannedLeave) -> None:
+        """All that is planned from now on."""
+        with self.lock:
+            self.epoch += 1
+            self.planned = leaves
+            change = msgspec.structs.replace(self.change(), planned=leaves)
+            self.log.append(change)
+            for stream in self.streams:
+                stream.put(_event("exclusions", change))
 
     def replace_feed(self, feed_id: str, epoch: int, exclusions: tuple[Exclusion, ...]) -> None:
         with self.lock:
@@ -79,6 +91,7 @@ class FakeApi:
             count=len(self.exclusions),
             digest=digest_of(self.exclusions),
             exclusions=tuple(self.exclusions.values()),
+            planned=self.planned,
         )
 
     def verdict(self, node_id: str) -> NodeVerdict:

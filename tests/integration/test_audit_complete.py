@@ -48,6 +48,10 @@ class Stage:
         items = get(self.server, "/v1/decisions", entity=entity)["items"]
         return str(items[0]["id"])
 
+    def pinned(self, node: str) -> str:
+        body = {"entity_kind": "node", "entity": node, "kind": "allow", **WHY}
+        return str(self.post("/v1/pins", body)["id"])
+
     def press(self, decision_id: str) -> None:
         """What the page of a link in a notification sends."""
         assert self.server.app is not None
@@ -103,10 +107,19 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
     ("POST", "/v1/decisions/{decision_id}/revoke"): lambda s: s.post(
         f"/v1/decisions/{s.decision('GPU-n1-2')}/revoke"
     ),
+    ("POST", "/v1/decisions/{decision_id}/hold"): lambda s: s.post(
+        f"/v1/decisions/{s.decision('GPU-n1-0')}/hold", {"duration_s": 60, **WHY}
+    ),
+    ("POST", "/v1/decisions/{decision_id}/let-go"): lambda s: s.post(
+        f"/v1/decisions/{s.decision('GPU-n1-0')}/let-go"
+    ),
     ("POST", "/v1/decisions/{decision_id}/approve"): lambda s: [
         s.post(f"/v1/decisions/{s.decision(gpu)}/approve") for gpu in ("GPU-n1-0", "GPU-n1-1")
     ],
     ("POST", "/approve/{token}"): lambda s: s.press(s.decision("GPU-n1-3")),
+    ("POST", "/v1/pins"): lambda s: s.pinned("n1"),
+    ("POST", "/v1/pins/{pin_id}/end"): lambda s: s.post(f"/v1/pins/{s.pinned('n1')}/end"),
+    ("POST", "/v1/leaves"): lambda s: s.post("/v1/leaves", {"nodes": ["n2"], "at": 4e9, **WHY}),
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): lambda s: s.post("/v1/gpus/GPU-n1-0/repair"),
     ("POST", "/v1/nodes/{node_id}/repair"): lambda s: s.post("/v1/nodes/n1/repair"),
     ("POST", "/v1/nodes"): lambda s: s.added("n3"),
@@ -194,8 +207,13 @@ ACTIONS: dict[RouteKey, str] = {
     ("POST", "/v1/models/{model_kind}/challenger"): "challenge_model",
     ("DELETE", "/v1/models/{model_kind}/challenger"): "end_challenger",
     ("POST", "/v1/decisions/{decision_id}/revoke"): "revoke_decision",
+    ("POST", "/v1/decisions/{decision_id}/hold"): "hold_decision",
+    ("POST", "/v1/decisions/{decision_id}/let-go"): "let_go_decision",
     ("POST", "/v1/decisions/{decision_id}/approve"): "approve_decision",
     ("POST", "/approve/{token}"): "approve_decision",
+    ("POST", "/v1/pins"): "set_pin",
+    ("POST", "/v1/pins/{pin_id}/end"): "end_pin",
+    ("POST", "/v1/leaves"): "plan_leave",
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): "begin_repair",
     ("POST", "/v1/nodes/{node_id}/repair"): "begin_repair",
     ("POST", "/v1/nodes"): "add_node",

@@ -51,6 +51,7 @@ from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import schema_for
 from tests.builders.feed import xid_event
 from tests.builders.server import wait_until
+from tests.fakes.windows import NoWindows
 
 
 class HeardOf:
@@ -147,6 +148,7 @@ class Stage:
                 moved=lambda: None,
                 risks=risks,
                 facts=self.facts,
+                windows=NoWindows(),
                 registry=self.registry,
                 sweep_interval_s=sweep_interval_s,
                 patience=Patience(silent_after_s=3600.0, gone_after_s=7200.0),

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from gpuwarden_cli.output import age, number, print_json, print_table
+from gpuwarden_cli.commands.silences import parse_duration
+from gpuwarden_cli.output import age, moment, number, print_json, print_table
 from gpuwarden_cli.session import open_client
 from gpuwarden_runtime.records import DecisionRecord
 
@@ -28,6 +29,8 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_decisions)
     group.command("revoke")(revoke)
     group.command("approve")(approve)
+    group.command("hold")(hold)
+    group.command("let-go")(let_go)
     app.add_typer(group, name="decisions")
 
 
@@ -72,6 +75,26 @@ def approve(context: typer.Context, decision_id: DecisionId, reason: Reason) -> 
     with open_client(context) as client:
         client.approve_decision(decision_id, reason)
     print(f"{decision_id} is in force")
+
+
+def hold(
+    context: typer.Context,
+    decision_id: DecisionId,
+    reason: Reason,
+    duration: Annotated[str, typer.Option("--for", help="30m, 2h, 3d.")],
+) -> None:
+    """Let a decision neither come into force nor rise for a time; that it ends is not held."""
+    body = {"duration_s": parse_duration(duration), "reason": reason}
+    with open_client(context) as client:
+        held = client.raw_post(f"/v1/decisions/{decision_id}/hold", body)["held"]
+    print(f"{decision_id} goes no further until {moment(held['until'])}")
+
+
+def let_go(context: typer.Context, decision_id: DecisionId, reason: Reason) -> None:
+    """End a hold: the decision is judged again at once."""
+    with open_client(context) as client:
+        client.raw_post(f"/v1/decisions/{decision_id}/let-go", {"reason": reason})
+    print(f"{decision_id} is held no more")
 
 
 def _row(item: DecisionRecord) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from gpuwarden_server.api.sources import ReadSources
 from gpuwarden_server.api.telling import ExplanationView, explanation_view
 from gpuwarden_server.api.verdicts import VerdictView
 from gpuwarden_server.decisions import repository as decision_rows
+from gpuwarden_server.decisions.pins.schemas import PinView, pin_view
 from gpuwarden_server.decisions.schemas import DecisionView, decision_view
 from gpuwarden_server.incidents import repository as incident_rows
 from gpuwarden_server.incidents.schemas import IncidentView, incident_view
@@ -19,6 +20,7 @@ from gpuwarden_server.judging.repository import read_state_moves
 from gpuwarden_verdict.engine.snapshot import risk_form
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import FEATURE_SETS
+from gpuwarden_verdict.policy.document import Pin
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.acknowledgement import EntityVerdict, Usable
 from gpuwarden_wire.metrics import EntityKind
@@ -75,6 +77,7 @@ class WhyView(BaseModel):
     verdict: VerdictView
     incidents: list[IncidentView]
     decisions: list[DecisionView]
+    pins: list[PinView] = Field(description="what people ordered, a node's for its GPUs too")
     states: list[StateMoveView]
     risk: RiskView | None
     risk_missing: str
@@ -134,6 +137,7 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
         verdict=VerdictView(**_plain(verdict)),
         incidents=[incident_view(live.get(incident.id, incident)) for incident in incidents],
         decisions=[decision_view(decision) for decision in decisions],
+        pins=[pin_view(pin) for pin in _pins(sources, ref)],
         states=[StateMoveView.model_validate(move) for move in states],
         risk=None if risk is None else RiskView.model_validate(risk_form(risk)),
         risk_missing="" if risk is not None else _why_no_risk(sources, ref),
@@ -141,6 +145,13 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
         gate=GateView(open=gate.open, missing=list(gate.missing)),
         standby=sources.standby(ref.node_id),
     )
+
+
+def _pins(sources: ReadSources, ref: EntityRef) -> tuple[Pin, ...]:
+    """Pins that speak of an entity."""
+    node = EntityRef(EntityKind.NODE, ref.node_id, ref.node_id)
+    others = () if node == ref else sources.board.pins_of(node)
+    return (*sources.board.pins_of(ref), *others)
 
 
 def _risk(sources: ReadSources, ref: EntityRef) -> Risk | None:

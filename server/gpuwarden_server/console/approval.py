@@ -24,6 +24,7 @@ from gpuwarden_server.decisions.ports import Author, DecisionDesk
 from gpuwarden_server.decisions.repository import StoredDecisionMove
 from gpuwarden_server.decisions.schemas import rung_name
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.policy.approval import LINK
 from gpuwarden_verdict.policy.document import Decision, DecisionPhase, Mode
 
 LARGEST_FORM = 8192
@@ -87,7 +88,7 @@ class _Pages:
             return self._ask(token, decision, "Please say who you are: it goes into the audit.")
         reason = told.get("reason", "")[:LONGEST_REASON] or "approved by a link in a notification"
         try:
-            self._desk.approve(decision.id, Author(f"{name} (link)", None, reason))
+            self._desk.approve(decision.id, Author(f"{name} (link)", None, reason, LINK))
         except ProblemError as error:
             said = _p(error.detail, "failed") + _p(error.mend)
             return self._page(error.status, "Nothing was approved", said)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.access.principals import Principal
+from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.pages import (
     LARGEST_PAGE,
@@ -25,6 +26,7 @@ from gpuwarden_server.decisions.schemas import (
     DecisionPage,
     DecisionView,
     ExclusionsView,
+    HoldBody,
     RepairView,
     decision_detail,
     decision_view,
@@ -123,15 +125,37 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
         return decision_view(desk.approve(decision_id, _author(caller, body)))
 
     def require(decision_id: str) -> tuple[Decision, dict[str, Any]]:
-        with state.read() as connection:
-            found = repository.read_one(connection, decision_id)
-        if found is None:
-            raise ProblemError(
-                404, "not_found", f"no decision {decision_id!r}", "See GET /v1/decisions."
-            )
-        return found
+        return _required(state, decision_id)
 
     return router
+
+
+def holds_router(state: Database, desk: DecisionDesk, clock: Clock) -> APIRouter:
+    """Routes that let a decision go no further, and further again."""
+    router = APIRouter(prefix="/v1/decisions", tags=["decisions"])
+
+    @router.post("/{decision_id}/hold", summary="Let it go no further for a time")
+    def hold(decision_id: str, body: HoldBody, caller: Caller) -> DecisionView:
+        _required(state, decision_id)
+        author = Author(caller.name, caller.key_id, body.reason, caller.role.value)
+        return decision_view(desk.hold(decision_id, clock.now() + body.duration_s, author))
+
+    @router.post("/{decision_id}/let-go", summary="End a hold")
+    def let_go(decision_id: str, body: ReasonBody, caller: Caller) -> DecisionView:
+        _required(state, decision_id)
+        return decision_view(desk.let_go(decision_id, _author(caller, body)))
+
+    return router
+
+
+def _required(state: Database, decision_id: str) -> tuple[Decision, dict[str, Any]]:
+    with state.read() as connection:
+        found = repository.read_one(connection, decision_id)
+    if found is None:
+        raise ProblemError(
+            404, "not_found", f"no decision {decision_id!r}", "See GET /v1/decisions."
+        )
+    return found
 
 
 def repair_router(directory: FleetDirectory, desk: DecisionDesk) -> APIRouter:

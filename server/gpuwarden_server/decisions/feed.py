@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gpuwarden_server.streams.frames import Frame, Standing, event_frame
-from gpuwarden_verdict.exclusions import Exclusion
+from gpuwarden_verdict.exclusions import Exclusion, PlannedLeave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +36,16 @@ class FeedHead:
 
 @dataclass(frozen=True, slots=True)
 class FeedChange:
-    """One change: where it led to, when, and what it added (or replaced) and removed."""
+    """One change: where it led to, when, and what it added (or replaced) and removed.
+
+    `planned` is all that is planned from then on, None where that did not change.
+    """
 
     head: FeedHead
     at: float
     added: tuple[Exclusion, ...]
     removed: tuple[Exclusion, ...]
+    planned: tuple[PlannedLeave, ...] | None = None
 
 
 def exclusion_form(exclusion: Exclusion) -> dict[str, Any]:
@@ -58,22 +62,28 @@ def exclusions_json(exclusions: Iterable[Exclusion]) -> bytes:
 
 def frame_of(change: FeedChange) -> Frame:
     """The change as a server-sent event."""
-    return stored_frame(change.head, exclusions_json(change.added), exclusions_json(change.removed))
+    added, removed = exclusions_json(change.added), exclusions_json(change.removed)
+    return stored_frame(change.head, added, removed, planned_json(change.planned))
 
 
-def stored_frame(head: FeedHead, added: bytes, removed: bytes) -> Frame:
+def planned_json(planned: tuple[PlannedLeave, ...] | None) -> bytes | None:
+    """JSON list of what is planned, None where that did not change."""
+    return None if planned is None else msgspec.json.encode(planned)
+
+
+def stored_frame(head: FeedHead, added: bytes, removed: bytes, planned: bytes | None) -> Frame:
     """A change's server-sent event from the JSON lists that the feed log keeps."""
-    body = msgspec.json.encode(
-        {
-            "feed_id": head.feed_id,
-            "epoch": head.epoch,
-            "count": head.count,
-            "digest": head.digest,
-            "added": msgspec.Raw(added),
-            "removed": msgspec.Raw(removed),
-        }
-    )
-    return Frame(head.epoch, event_frame(head.tag, "exclusions", body))
+    told = {
+        "feed_id": head.feed_id,
+        "epoch": head.epoch,
+        "count": head.count,
+        "digest": head.digest,
+        "added": msgspec.Raw(added),
+        "removed": msgspec.Raw(removed),
+    }
+    if planned is not None:
+        told["planned"] = msgspec.Raw(planned)
+    return Frame(head.epoch, event_frame(head.tag, "exclusions", msgspec.json.encode(told)))
 
 
 def standing_of(head: FeedHead) -> Standing:

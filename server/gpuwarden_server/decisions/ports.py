@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sqlalchemy import Connection
+
 from gpuwarden_server.decisions.feed import FeedHead
 from gpuwarden_verdict.entities import EntityRef, EntityState
-from gpuwarden_verdict.exclusions import Exclusion
-from gpuwarden_verdict.policy.document import Decision
+from gpuwarden_verdict.exclusions import Exclusion, PlannedLeave
+from gpuwarden_verdict.policy.document import Decision, Pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +22,13 @@ class PublishedFeed:
         head: Where it stands.
         exclusions: In force.
         would_exclude: What observe mode, unapproved advice and guards keep from being excluded.
+        planned: Leaves that will become exclusions.
     """
 
     head: FeedHead
     exclusions: tuple[Exclusion, ...]
     would_exclude: tuple[Exclusion, ...]
+    planned: tuple[PlannedLeave, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,42 @@ class FeedSource(Protocol):
         ...
 
 
+class Windows(Protocol):
+    """Maintenance windows that go with planned leaves."""
+
+    def begin(self, connection: Connection, pin: Pin, now: float) -> None:
+        """Write the window of a leave, in a transaction."""
+        ...
+
+    def end(self, connection: Connection, window_id: str, at: float, by: str) -> None:
+        """End a window, in a transaction; "" and what has ended are let be."""
+        ...
+
+
+class PinBoard(Protocol):
+    """Knows the pins."""
+
+    def pins(self) -> list[Pin]:
+        """Those that hold or will, the newest first; no I/O."""
+        ...
+
+
+class PinDesk(Protocol):
+    """Takes people's pins; each returns after its commit."""
+
+    def set_pins(self, made: Sequence[Pin], author: Author) -> list[Pin]:
+        """Set pins; each takes the place of what its entity had of its sort."""
+        ...
+
+    def end_pin(self, pin_id: str, author: Author) -> Pin:
+        """End one; one that asks for a check stays until it was passed.
+
+        Raises:
+            ProblemError: 409 where it has ended.
+        """
+        ...
+
+
 class DecisionDesk(Protocol):
     """Takes people's decisions; each returns after its commit."""
 
@@ -68,6 +109,22 @@ class DecisionDesk(Protocol):
         Raises:
             ProblemError: 403 where the policy names others who may; 404; 409 where it does not
                 wait, or is only observed.
+        """
+        ...
+
+    def hold(self, decision_id: str, until: float, author: Author) -> Decision:
+        """Let a decision neither come into force nor rise before a time, epoch seconds.
+
+        Raises:
+            ProblemError: 409 where it has ended, or is a pin's.
+        """
+        ...
+
+    def let_go(self, decision_id: str, author: Author) -> Decision:
+        """End a hold.
+
+        Raises:
+            ProblemError: 409 where nobody holds it.
         """
         ...
 

@@ -16,6 +16,7 @@ from gpuwarden_server.decisions.feed import (
     FeedChange,
     FeedHead,
     exclusions_json,
+    planned_json,
     stored_frame,
 )
 from gpuwarden_server.store.tables_judging import decision_moves, decisions, feed, feed_log
@@ -173,6 +174,7 @@ def write_feed(connection: Connection, change: FeedChange) -> None:
     )
     if moved.rowcount != 1:
         raise RuntimeError(f"the feed is not at epoch {head.epoch - 1}")
+    planned = planned_json(change.planned)
     connection.execute(
         insert(feed_log).values(
             epoch=head.epoch,
@@ -181,6 +183,7 @@ def write_feed(connection: Connection, change: FeedChange) -> None:
             digest=head.digest,
             added=exclusions_json(change.added).decode(),
             removed=exclusions_json(change.removed).decode(),
+            planned=None if planned is None else planned.decode(),
         )
     )
     connection.execute(delete(feed_log).where(feed_log.c.epoch <= head.epoch - KEPT_CHANGES))
@@ -190,7 +193,7 @@ def read_frames(connection: Connection, feed_id: str, newest: int) -> list[Frame
     """The newest changes as server-sent events, oldest first."""
     c = feed_log.c
     statement = (
-        select(c.epoch, c.count, c.digest, c.added, c.removed)
+        select(c.epoch, c.count, c.digest, c.added, c.removed, c.planned)
         .order_by(c.epoch.desc())
         .limit(newest)
     )
@@ -199,6 +202,7 @@ def read_frames(connection: Connection, feed_id: str, newest: int) -> list[Frame
             FeedHead(feed_id=feed_id, epoch=row.epoch, count=row[1], digest=row.digest),
             row.added.encode(),
             row.removed.encode(),
+            None if row.planned is None else row.planned.encode(),
         )
         for row in connection.execute(statement)
     ]

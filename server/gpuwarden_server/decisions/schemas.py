@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
@@ -32,6 +33,26 @@ _EXCLUSION: JsonDict = {
 }
 
 
+class HoldBody(BaseModel):
+    """How long a decision goes no further."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"duration_s": 7200, "reason": "checkpoint under way"}]},
+    )
+
+    duration_s: float = Field(gt=0, le=30 * 86_400, description="seconds from now")
+    reason: str = Field(min_length=1, max_length=1000, description="Kept in history and audit.")
+
+
+class StayView(BaseModel):
+    """Who holds a decision, why and until when."""
+
+    by: str
+    reason: str
+    until: float
+
+
 class DecisionView(BaseModel):
     """One decision."""
 
@@ -57,6 +78,7 @@ class DecisionView(BaseModel):
         description="higher rung that waits for approval while this one is in force, empty for none"
     )
     jobs: list[str] = Field(description="jobs on its node when it was made", examples=["slurm:47"])
+    held: StayView | None = Field(description="until when a person lets it go no further")
 
 
 class DecisionMoveView(BaseModel):
@@ -104,6 +126,17 @@ class ExclusionView(BaseModel):
     joiner: str | None = Field(description="spare that works for its node, null: none")
 
 
+class PlannedView(BaseModel):
+    """A node that will be excluded at a time."""
+
+    id: str
+    node_id: str
+    at: float = Field(description="epoch seconds from which it may not be used")
+    until: float | None = Field(description="epoch seconds of its end, null where not said")
+    reason: str
+    by: str
+
+
 class ExclusionsView(BaseModel):
     """The exclusion set; an empty set counts only with a valid epoch and count."""
 
@@ -113,6 +146,7 @@ class ExclusionsView(BaseModel):
     digest: str = Field(description='sha256 hex over the sorted lines "entity_kind:entity"')
     exclusions: list[ExclusionView]
     would_exclude: list[ExclusionView]
+    planned: list[PlannedView] = Field(description="leaves ahead of their time, not in the digest")
 
 
 class RepairView(BaseModel):
@@ -161,6 +195,7 @@ def exclusions_view(feed: PublishedFeed) -> ExclusionsView:
         digest=head.digest,
         exclusions=[ExclusionView(**exclusion_form(one)) for one in feed.exclusions],
         would_exclude=[ExclusionView(**exclusion_form(one)) for one in feed.would_exclude],
+        planned=[PlannedView(**msgspec.to_builtins(one)) for one in feed.planned],
     )
 
 
@@ -181,6 +216,7 @@ def _decision_form(decision: Decision) -> dict[str, Any]:
         "decided_at": decision.decided_at,
         "expires_at": decision.expires_at,
         "guard": decision.guard,
+        "held": None if decision.stay is None else msgspec.to_builtins(decision.stay),
         "guard_says": guard_words(decision.guard),
         "advised": rung_name(decision.advised) if decision.advised else "",
         "jobs": list(decision.jobs),

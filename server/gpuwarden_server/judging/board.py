@@ -19,6 +19,7 @@ from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.domain import Key, key_of
 from gpuwarden_verdict.engine.fleet import GpuRecord
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
+from gpuwarden_verdict.policy.document import Pin
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_verdict.verdicts import FeedPosition, Standing, node_verdict
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
@@ -54,6 +55,7 @@ class VerdictBoard:
         self._contact_of = contact_of
         self._clock = clock
         self._standings: dict[Key, Standing] = {}
+        self._pins: dict[Key, tuple[Pin, ...]] = {}
         self._risks: dict[Key, Risk] = {}
         self._marks: dict[str, int] = {}
         # Verdicts as they were made last: most never change.
@@ -78,12 +80,20 @@ class VerdictBoard:
                 decisions=book.decisions_of(key),
                 incidents=book.incidents_of(key),
             )
+            self._show_pins(key, book.pins_of(key))
             self.mark(ref.node_id)
+
+    def _show_pins(self, key: Key, pins: tuple[Pin, ...]) -> None:
+        if pins:
+            self._pins[key] = pins
+        else:
+            self._pins.pop(key, None)
 
     def rename(self, old: str, new: str) -> None:
         """A node is called `new` from now on; `show` tells next how its parts stand."""
         key = (EntityKind.NODE.value, old)
         self._standings.pop(key, None)
+        self._pins.pop(key, None)
         self._kept.pop(old, None)
         self._marks[new] = self._marks.pop(old, 0)
         self.mark(new)
@@ -193,6 +203,15 @@ class VerdictBoard:
             return shown
         known = self._directory.node(ref.node_id) is not None
         return Standing(entity=ref, state=EntityState.HEALTHY if known else None)
+
+    def pins_of(self, ref: EntityRef) -> tuple[Pin, ...]:
+        """Pins on an entity that hold or will."""
+        return self._pins.get(key_of(ref), ())
+
+    def pins(self) -> list[Pin]:
+        """All pins that hold or will, the newest first."""
+        every = [pin for pins in list(self._pins.values()) for pin in pins]
+        return sorted(every, key=lambda pin: (-pin.set_at, pin.id))
 
     def states(self, kind: EntityKind) -> Counter[EntityState]:
         """How many entities of a kind are in each state other than healthy."""

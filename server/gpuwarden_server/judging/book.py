@@ -6,6 +6,7 @@ from sqlalchemy import Connection
 
 from gpuwarden_server.decisions import repository as decision_rows
 from gpuwarden_server.decisions.feed import FeedHead
+from gpuwarden_server.decisions.pins import repository as pin_rows
 from gpuwarden_server.decisions.repository import ensure_feed
 from gpuwarden_server.incidents import repository as incident_rows
 from gpuwarden_server.judging.repository import (
@@ -46,5 +47,6 @@ class StoredBook(Book):
                 decisions=tuple(decision_rows.read_live(connection)),
                 clearances=tuple(incident_rows.read_clearances(connection, now)),
                 returned_at=read_returns(connection),
+                pins=tuple(pin_rows.read_live(connection)),
             )
         )

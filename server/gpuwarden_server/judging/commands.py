@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TypeVar
 
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.decisions.ports import Author
 from gpuwarden_server.judging.ledger import decision_audit
+from gpuwarden_server.judging.pins import Pinning
 from gpuwarden_server.judging.renaming import Renamed, Renaming
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
@@ -24,12 +26,14 @@ from gpuwarden_verdict.incidents.moves import (
     acknowledge,
 )
 from gpuwarden_verdict.policy.approval import may_approve
-from gpuwarden_verdict.policy.document import Decision, DecisionMove, Mode
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, Mode, Pin, Stay
 from gpuwarden_verdict.policy.evaluate import (
     DecisionError,
     approvable,
     approve,
     decision_target,
+    hold,
+    let_go,
     revoke,
 )
 
@@ -38,7 +42,7 @@ T = TypeVar("T")
 
 
 _MakeMove = Callable[[Decision, str, str, float], DecisionMove]
-"""`approve` or `revoke`."""
+"""`revoke`, `hold` or `let_go`."""
 
 
 class JudgeDesk:
@@ -51,6 +55,7 @@ class JudgeDesk:
         pools: PoolBook,
         retirement: Retirement,
         renaming: Renaming,
+        pinning: Pinning,
         contact_of: Callable[[str], Contact],
     ) -> None:
         """Make a desk; all but `worker` and `contact_of` is touched in the judge's thread only."""
@@ -59,6 +64,7 @@ class JudgeDesk:
         self._pools = pools
         self._retirement = retirement
         self._renaming = renaming
+        self._pinning = pinning
         self._contact_of = contact_of
 
     def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
@@ -107,7 +113,11 @@ class JudgeDesk:
             move = self._decision_move(decision_id, author, now, revoke)
             outcome = revoked(self._book, self._pools, move, now)
             entry = _audit("revoke_decision", self._book.find_decision(decision_id), move, author)
-            return Concluded((outcome,), (entry,), move.decision)
+            # Else the pin decides the same again at the next sweep.
+            pins = self._pinning.behind(move.decision, now)
+            outcome = replace(outcome, ended_pins=pins)
+            end_windows = self._pinning.ending(pins, author.name, now)
+            return Concluded((outcome,), (entry,), move.decision, first=end_windows)
 
         return self.run(work, Decision)
 
@@ -166,6 +176,35 @@ class JudgeDesk:
             return self._renaming.rename(old, new, author, elsewhere, now)
 
         return self._worker.submit(work)
+
+    def hold(self, decision_id: str, until: float, author: Author) -> Decision:
+        """Let a decision go no further for a time."""
+
+        def make(decision: Decision, by: str, reason: str, now: float) -> DecisionMove:
+            return hold(decision, Stay(by, reason, until), now)
+
+        return self._moved("hold_decision", decision_id, author, make)
+
+    def let_go(self, decision_id: str, author: Author) -> Decision:
+        """End a hold."""
+        return self._moved("let_go_decision", decision_id, author, let_go)
+
+    def _moved(self, action: str, decision_id: str, author: Author, make: _MakeMove) -> Decision:
+        def work(now: float) -> Concluded:
+            move = self._decision_move(decision_id, author, now, make)
+            entry = _audit(action, self._book.find_decision(decision_id), move, author)
+            outcome = decided(self._book, self._pools, move, now)
+            return Concluded((outcome,), (entry,), move.decision)
+
+        return self.run(work, Decision)
+
+    def set_pins(self, made: Sequence[Pin], author: Author) -> list[Pin]:
+        """Set pins, and decide about what they name at once."""
+        return self.run(lambda now: self._pinning.set(made, author, now), list)
+
+    def end_pin(self, pin_id: str, author: Author) -> Pin:
+        """End a pin."""
+        return self.run(lambda now: self._pinning.end(pin_id, author, now), Pin)
 
     def run(self, work: CommandWork, answer: type[T]) -> T:
         """Let the judge carry a command out, and wait for its commit.

@@ -14,7 +14,7 @@ from gpuwarden_server.access.principals import Principal
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.decisions.hub import FeedHub
-from gpuwarden_server.decisions.ports import Author
+from gpuwarden_server.decisions.ports import Author, Windows
 from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.refusals import RefusalBook
@@ -28,6 +28,7 @@ from gpuwarden_server.judging.commands import JudgeDesk
 from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.parts import LedgerKeeper
+from gpuwarden_server.judging.pins import Pinning
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.promoting import Promoter
 from gpuwarden_server.judging.remembering import MemoryKeeper
@@ -64,7 +65,7 @@ from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.job_ends import WINDOW_S
 from gpuwarden_verdict.ledger import LedgerReading
-from gpuwarden_verdict.policy.document import Decision
+from gpuwarden_verdict.policy.document import Decision, Pin
 from gpuwarden_verdict.standby import Lease, Spare
 from gpuwarden_verdict.tuning.limits import Threshold
 
@@ -87,6 +88,7 @@ class JudgingParts:
         moved: Told after each commit of moves of incidents and states.
         risks: The learnt score.
         facts: Who is told in the judging transaction, None for nobody.
+        windows: Maintenance windows that go with planned leaves.
         registry: Metrics.
         sweep_interval_s: Seconds between sweeps.
         patience: How long silence of a node means nothing yet.
@@ -104,6 +106,7 @@ class JudgingParts:
     moved: Callable[[], None]
     risks: RiskSource
     facts: FactSink | None
+    windows: Windows
     registry: CollectorRegistry
     sweep_interval_s: float
     patience: Patience
@@ -177,7 +180,13 @@ class Judging:
             *(book, desk, self.facts, self.troubles, self.board, pools, self._keeper), chronicle
         )
         self._desk = JudgeDesk(
-            self._worker, book, pools, bench.retirement, renaming, self.facts.contact_of
+            self._worker,
+            book,
+            pools,
+            bench.retirement,
+            renaming,
+            Pinning(book, bench.reasoner.judge.reassess, parts.windows),
+            self.facts.contact_of,
         )
         words = StandbyWords(bench.promoter, book, self._desk.approved)
         self._spare_desk = SpareDesk(words, self._desk)
@@ -257,6 +266,14 @@ class Judging:
         """See `DecisionDesk`."""
         return self._started().approve(decision_id, author)
 
+    def hold(self, decision_id: str, until: float, author: Author) -> Decision:
+        """See `DecisionDesk`."""
+        return self._started().hold(decision_id, until, author)
+
+    def let_go(self, decision_id: str, author: Author) -> Decision:
+        """See `DecisionDesk`."""
+        return self._started().let_go(decision_id, author)
+
     def begin_repair(self, target: EntityRef, author: Author) -> EntityState:
         """See `DecisionDesk`."""
         return self._started().begin_repair(target, author)
@@ -292,6 +309,14 @@ class Judging:
         if self._spare_desk is None:
             raise RuntimeError(NOT_STARTED)
         return self._spare_desk
+
+    def set_pins(self, made: Sequence[Pin], author: Author) -> list[Pin]:
+        """See `PinDesk`."""
+        return self._started().set_pins(made, author)
+
+    def end_pin(self, pin_id: str, author: Author) -> Pin:
+        """See `PinDesk`."""
+        return self._started().end_pin(pin_id, author)
 
     def _started(self) -> JudgeDesk:
         if self._desk is None:

@@ -12,6 +12,7 @@ from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.access.repository import record_audit
 from gpuwarden_server.decisions import repository as decision_rows
 from gpuwarden_server.decisions.feed import FeedChange
+from gpuwarden_server.decisions.pins import repository as pin_rows
 from gpuwarden_server.decisions.ports import PublishedFeed
 from gpuwarden_server.incidents import repository as incident_rows
 from gpuwarden_server.judging.book import StoredBook
@@ -27,6 +28,7 @@ from gpuwarden_verdict.exclusions import (
     difference,
     digest,
     exclusion_set,
+    planned_leaves,
     would_exclude,
 )
 from gpuwarden_verdict.incidents.moves import GPUWARDEN
@@ -103,6 +105,7 @@ class Ledger:
             book.head,
             exclusion_set(book.decisions(), place_of, promoter.shelf.joiner_of),
             would_exclude(book.decisions(), place_of),
+            planned_leaves(book.pins(), book.decisions()),
         )
 
     @property
@@ -133,7 +136,7 @@ class Ledger:
         for outcome in judgement.outcomes:
             try:
                 with connection.begin_nested():
-                    self._write_outcome(connection, outcome)
+                    self._write_outcome(connection, outcome, judgement.at)
             except OperationalError:
                 raise  # the file, not the outcome: the whole pass is tried again
             except Exception as error:
@@ -152,7 +155,7 @@ class Ledger:
             record_audit(connection, entry)
         return Committed(tuple(taken), tuple(refused), feed, change, standby)
 
-    def _write_outcome(self, connection: Connection, outcome: Outcome) -> None:
+    def _write_outcome(self, connection: Connection, outcome: Outcome, at: float) -> None:
         moves = (*outcome.incident_moves, *outcome.history)
         last = {move.incident.id: move.incident for move in moves}
         last |= {incident.id: incident for incident in outcome.renewed_incidents}
@@ -163,6 +166,9 @@ class Ledger:
         incident_rows.delete_clearances(connection, outcome.ended_clearances)
         decision_rows.write_decision_moves(connection, outcome.decision_moves, outcome.snapshots)
         decision_rows.write_decisions(connection, outcome.renewed_decisions)
+        pin_rows.add(connection, outcome.pins)
+        pin_rows.change(connection, outcome.changed_pins)
+        pin_rows.end(connection, outcome.ended_pins, at)
         self._write_state(connection, outcome)
         for move in outcome.decision_moves:
             self._audit_exclusion(connection, move)
@@ -213,22 +219,29 @@ class Ledger:
         if not moved:
             return self._feed, None
         decisions = {decision.id: decision for decision in self._book.decisions()}
+        pins = {pin.id: pin for pin in self._book.pins()}
         for outcome in taken:
+            pins |= {pin.id: pin for pin in (*outcome.pins, *outcome.changed_pins)}
+            for pin in outcome.ended_pins:
+                pins.pop(pin.id, None)
             decisions |= {move.decision.id: move.decision for move in outcome.decision_moves}
             decisions |= {decision.id: decision for decision in outcome.renewed_decisions}
         joiner_of = self._promoter.shelf.after(standby).joiner_of
         in_force = exclusion_set(decisions.values(), self._place_of, joiner_of)
         would = would_exclude(decisions.values(), self._place_of)
+        planned = planned_leaves(pins.values(), decisions.values())
+        told = None if planned == self._feed.planned else planned
         added, removed = _told(self._feed.exclusions, in_force)
-        if not added and not removed:
-            return PublishedFeed(self._feed.head, in_force, would), None
+        if not added and not removed and told is None:
+            return PublishedFeed(self._feed.head, in_force, would, planned), None
         head = replace(
             self._feed.head,
             epoch=self._feed.head.epoch + 1,
             count=len(in_force),
             digest=digest(in_force),
         )
-        return PublishedFeed(head, in_force, would), FeedChange(head, at, added, removed)
+        change = FeedChange(head, at, added, removed, told)
+        return PublishedFeed(head, in_force, would, planned), change
 
 
 def _told(
@@ -263,4 +276,5 @@ def decision_audit(decision: Decision | None) -> dict[str, object] | None:
         "rung": decision.rung.name.lower(),
         "decided_by": decision.decided_by,
         "expires_at": decision.expires_at,
+        "held_until": None if decision.stay is None else decision.stay.until,
     }

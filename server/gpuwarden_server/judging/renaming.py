@@ -114,6 +114,7 @@ class Renaming:
                 DecisionMove(replace(one, entity=here), one.phase, author.reason, author.name, now)
                 for one in self.book.decisions_of(key)
             ),
+            changed_pins=tuple(replace(one, entity=here) for one in self.book.pins_of(key)),
             state_move=StateMove(here, record, record, author.reason, author.name)
             if told
             else None,

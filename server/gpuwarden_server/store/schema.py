@@ -16,6 +16,7 @@ from gpuwarden_server.store import (
     tables_links,
     tables_names,
     tables_notifications,
+    tables_pins,
     tables_standby,
     tables_web,
 )
@@ -37,6 +38,7 @@ TABLE_MODULES = (
     tables_links,
     tables_names,
     tables_notifications,
+    tables_pins,
     tables_standby,
     tables_web,
 )

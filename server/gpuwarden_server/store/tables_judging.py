@@ -146,6 +146,7 @@ feed_log = Table(
     Column("digest", String(64), nullable=False),
     Column("added", Text, nullable=False),
     Column("removed", Text, nullable=False),
+    Column("planned", Text),  # what is planned from then on, NULL where that did not change
 )
 
 outbox = Table(

@@ -19,13 +19,13 @@ from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass, renam
 from gpuwarden_verdict.incidents.clearing import GAP_S, Clearance
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
 from gpuwarden_verdict.incidents.kin import Kin
-from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision
+from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision, Pin
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_verdict.signals import Risk
 from gpuwarden_wire.metrics import EntityKind
 
-T = TypeVar("T", Incident, Acquittal, Decision, Clearance)
+T = TypeVar("T", Incident, Acquittal, Decision, Clearance, Pin)
 _REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
 _OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING, EntityState.IN_REPAIR})
 _BACK = frozenset({EntityState.PROBATION, EntityState.HEALTHY})
@@ -46,6 +46,7 @@ class Kept:
         decisions: Live ones.
         clearances: What people cleared.
         returned_at: When the latest exclusion of each target ended, epoch seconds by key.
+        pins: Those that hold or will.
     """
 
     refs: Mapping[Key, EntityRef] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Kept:
     decisions: Sequence[Decision] = ()
     clearances: Sequence[Clearance] = ()
     returned_at: Mapping[Key, float] = field(default_factory=dict)
+    pins: Sequence[Pin] = ()
 
 
 class Book:
@@ -75,6 +77,7 @@ class Book:
         self._by_id: dict[str, Incident] = {}
         self._acquittals: dict[Key, dict[FaultClass, Acquittal]] = defaultdict(dict)
         self._decisions: dict[Key, dict[str, Decision]] = defaultdict(dict)
+        self._pins: dict[Key, dict[str, Pin]] = defaultdict(dict)
         self._by_node: dict[str, set[Key]] = defaultdict(set)
         self._refs, self._records = dict(kept.refs), dict(kept.records)
         self._checks, self._returned = dict(kept.checks), dict(kept.returned_at)
@@ -90,6 +93,8 @@ class Book:
             self._put_acquittal(acquittal)
         for decision in kept.decisions:
             self._put_decision(decision)
+        for pin in kept.pins:
+            self._put_pin(pin)
         self._clearances = _by_name(kept.clearances)
         self._note_retired()
 
@@ -125,6 +130,20 @@ class Book:
         """Live decisions of a target."""
         return tuple(self._decisions.get(key, {}).values())
 
+    def pins_of(self, key: Key) -> tuple[Pin, ...]:
+        """Pins on a target that hold or will."""
+        held = self._pins.get(key)
+        return tuple(held.values()) if held else ()
+
+    def pins(self) -> Iterator[Pin]:
+        """All pins that hold or will."""
+        for held in self._pins.values():
+            yield from held.values()
+
+    def find_pin(self, pin_id: str) -> Pin | None:
+        """A pin by id."""
+        return next((one for one in self.pins() if one.id == pin_id), None)
+
     def record_of(self, key: Key) -> EntityRecord:
         """State of a target; healthy where it was never judged."""
         return self._records.get(key, HEALTHY)
@@ -145,7 +164,9 @@ class Book:
         """Targets that time alone may move: something open, decided, or on the way back."""
         moving = {k for k, record in self._records.items() if record.state not in _AT_REST}
         with_incidents = {key for key, held in self._incidents.items() if held}
-        return moving | with_incidents | {key for key, held in self._decisions.items() if held}
+        pinned = {key for key, held in self._pins.items() if held}
+        with_decisions = {key for key, held in self._decisions.items() if held}
+        return moving | with_incidents | with_decisions | pinned
 
     def incidents(self) -> Iterator[Incident]:
         """All live incidents."""
@@ -196,6 +217,10 @@ class Book:
                 self._clearances[key_of(known.entity), known.detector] = known
             for ended in outcome.ended_clearances:
                 self._clearances.pop((key_of(ended.entity), ended.detector), None)
+            for pin in (*outcome.pins, *outcome.changed_pins):
+                self._put_pin(pin)
+            for pin in outcome.ended_pins:
+                self._pins[key_of(pin.entity)].pop(pin.id, None)
             key = self._know(outcome.target)
             if outcome.state_move is not None:
                 self._records[key] = outcome.state_move.after
@@ -219,6 +244,8 @@ class Book:
             self._acquittals[to] = {c: _renamed(one, old, new) for c, one in acquittals.items()}
             decisions = self._decisions.pop(key, {})
             self._decisions[to] = {i: _renamed(one, old, new) for i, one in decisions.items()}
+            pins = self._pins.pop(key, {})
+            self._pins[to] = {i: _renamed(one, old, new) for i, one in pins.items()}
         self._clearances = _by_name(_renamed(c, old, new) for c in self._clearances.values())
         self._note_retired()
 
@@ -262,6 +289,9 @@ class Book:
     def _put_acquittal(self, acquittal: Acquittal) -> None:
         key = self._know(decision_target(acquittal.entity))
         self._acquittals[key][acquittal.fault_class] = acquittal
+
+    def _put_pin(self, pin: Pin) -> None:
+        self._pins[self._know(pin.entity)][pin.id] = pin
 
     def _put_decision(self, decision: Decision) -> None:
         key = self._know(decision.entity)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.clearing import Clearance
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentMove
-from gpuwarden_verdict.policy.document import Decision, DecisionMove
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, Pin
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_verdict.signals import Recovery, Signal
 from gpuwarden_wire.metrics import EntityKind
@@ -104,6 +104,9 @@ class Outcome:
         acquittals: What a revoke leaves behind.
         clearances: What a person put aside with an incident, new or seen to go on.
         ended_clearances: Those that hold no more: something new was seen.
+        pins: Pins that a person set.
+        ended_pins: Pins that a person, or time, ended.
+        changed_pins: Pins whose terms, or whose target's name, are other ones from now on.
         relocated: The target sits elsewhere than before: its state is kept, and the feed is told,
             with the new place.
     """
@@ -120,12 +123,16 @@ class Outcome:
     acquittals: tuple[Acquittal, ...] = ()
     clearances: tuple[Clearance, ...] = ()
     ended_clearances: tuple[Clearance, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    ended_pins: tuple[Pin, ...] = ()
+    changed_pins: tuple[Pin, ...] = ()
     relocated: bool = False
 
     @property
     def changes_decisions(self) -> bool:
-        """Whether the exclusion set may differ afterwards."""
-        return bool(self.decision_moves or self.renewed_decisions or self.relocated)
+        """Whether the exclusion set, or what is planned, may differ afterwards."""
+        moved = self.decision_moves or self.renewed_decisions or self.relocated
+        return bool(moved or self.pins or self.ended_pins or self.changed_pins)
 
     @property
     def has_moves(self) -> bool:

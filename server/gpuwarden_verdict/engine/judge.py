@@ -11,6 +11,7 @@ from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.engine.snapshot import snapshot_of
 from gpuwarden_verdict.engine.sweep import RiskSource
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
+from gpuwarden_verdict.exclusions import covers
 from gpuwarden_verdict.incidents.behind import ParentKey
 from gpuwarden_verdict.incidents.clearing import Sieve
 from gpuwarden_verdict.incidents.closing import PENDING, Family, is_pending, relate
@@ -22,8 +23,9 @@ from gpuwarden_verdict.incidents.lifecycle import (
     retire,
 )
 from gpuwarden_verdict.incidents.storms import may_be_storm
-from gpuwarden_verdict.policy.document import DecisionMove, InMaintenance, PoolPolicy
+from gpuwarden_verdict.policy.document import DecisionMove, InMaintenance, Pin, PoolPolicy
 from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, decide
+from gpuwarden_verdict.policy.guards import BY_PIN
 from gpuwarden_verdict.policy.judgement import gated
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_verdict.signals import RecoveryKind, Signal
@@ -45,6 +47,7 @@ class NodeStanding:
     maintenance: str = ""
 
 
+_OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING})
 Watch = Callable[[EntityCase, Sequence[DecisionMove], PoolPolicy, float], None]
 """Is told what was judged, what was decided, by which rules, and when (epoch seconds)."""
 
@@ -90,14 +93,18 @@ class Judge:
         suspects = [one for one in self._book.incidents() if may_be_storm(one)]
         self._storms = find_storms(suspects) if suspects else frozenset()
 
-    def reassess(self, findings: Findings, now: float) -> Outcome:
+    def reassess(
+        self, findings: Findings, now: float, pins: Sequence[Pin] | None = None
+    ) -> Outcome:
         """What follows for one target.
 
         Args:
             findings: What is new about it; may be empty: time passes too.
             now: Epoch seconds.
+            pins: Pins on it as they are to be; None: as they are.
         """
         key = key_of(findings.target)
+        pins = self._book.pins_of(key) if pins is None else pins
         pool = self._pools.pool(findings.target.node_id)
         before = self._book.incidents_of(key)
         sieve = Sieve(self._book.clearance_of, now)
@@ -106,8 +113,10 @@ class Judge:
         moves, live = _advance(before, findings, now, pool, self._new_incident)
         moves, live = self._relate(findings.target, moves, live, now)
         record = self._checked_record(key, findings, now)
-        decision_moves = self._decide(findings.target, live, record, now)
+        decision_moves = self._decide(findings.target, live, record, pins, now)
         after = self._ended_record(key, record, decision_moves, now, pool.dwell_s)
+        if after.state in _OUT and any(pin.check and pin.is_over(now) for pin in pins):
+            after = step_record(after, Trigger.REPAIR_BEGUN, now)
         facts, renewed = _split(moves, before)
         history = _as_history(findings.history, live, now, self._new_incident)
         return Outcome(
@@ -122,7 +131,17 @@ class Judge:
             snapshots=self._snapshots(key, live, decision_moves),
             clearances=sieve.seen,
             ended_clearances=sieve.ended,
+            ended_pins=self._ended_pins(key, pins, decision_moves, now),
         )
+
+    def _ended_pins(
+        self, key: Key, pins: Sequence[Pin], moves: Sequence[DecisionMove], now: float
+    ) -> tuple[Pin, ...]:
+        """Pins whose time is over, once nothing is out by them any more."""
+        decisions = {one.id: one for one in self._book.decisions_of(key)}
+        decisions |= {move.decision.id: move.decision for move in moves}
+        out = any(d.decided_by == BY_PIN and covers(d) for d in decisions.values())
+        return tuple(pin for pin in pins if pin.is_over(now) and not (out and pin.check))
 
     def _relate(
         self,
@@ -163,30 +182,39 @@ class Judge:
         return self._new_id("inc")
 
     def _decide(
-        self, target: EntityRef, live: Sequence[Incident], record: EntityRecord, now: float
+        self,
+        target: EntityRef,
+        live: Sequence[Incident],
+        record: EntityRecord,
+        pins: Sequence[Pin],
+        now: float,
     ) -> list[DecisionMove]:
         key = key_of(target)
         if target.kind is EntityKind.PLACE:  # it is looked at, and nothing is ever decided about it
             self._watch(EntityCase(target, tuple(live)), (), self._pools.pool(""), now)
             return []
-        if not (live or self._book.decisions_of(key)):
+        decided = self._book.decisions_of(key)
+        if not (live or decided or pins):
             return []
         standing, pool = self._standing_of(target.node_id), self._pools.pool(target.node_id)
-        if standing.maintenance and pool.in_maintenance is InMaintenance.HOLD:
+        quiet = bool(standing.maintenance) and pool.in_maintenance is InMaintenance.HOLD
+        if quiet and not (pins or any(one.decided_by == BY_PIN for one in decided)):
             return []
         family = self._family()
         case = EntityCase(
             entity=target,
             incidents=tuple(self._as_judged(one, family, now) for one in live),
-            decisions=self._book.decisions_of(key),
+            decisions=decided,
             state=record.state,
             contact=standing.contact,
             risk=self._book.risks.get(key),
             acquittals=self._book.acquittals_of(key, now),
             storms=self._storms,
-            hold=_hold(standing),
+            # Where maintenance holds evidence back, people's own words count all the same.
+            hold=Hold.ALL if quiet else _hold(standing),
             seat=self._pools.seat_of(target.node_id),
             returned_at=self._book.returned_at(key),
+            pins=tuple(pins),
         )
         moves = decide(
             case,
@@ -360,6 +388,8 @@ def _as_history(
 def _state_reason(before: EntityRecord, after: EntityRecord, moves: Sequence[DecisionMove]) -> str:
     if moves:
         return moves[-1].reason
+    if after.state is EntityState.IN_REPAIR:
+        return "the planned leave is over: a passed check brings it back"
     if after.state is EntityState.PROBATION:
         return "a check passed after the repair"
     if before.state is EntityState.PROBATION:

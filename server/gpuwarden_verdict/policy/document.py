@@ -189,6 +189,21 @@ LIVE_PHASES = (DecisionPhase.PROPOSED, DecisionPhase.IN_FORCE, DecisionPhase.HEL
 
 
 @dataclass(frozen=True, slots=True)
+class Stay:
+    """A person's word that a decision goes no further for a time.
+
+    Attributes:
+        by: Operator's key name.
+        reason: In the operator's words.
+        until: Epoch seconds.
+    """
+
+    by: str
+    reason: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What was decided about one entity, and why.
 
@@ -211,6 +226,7 @@ class Decision:
         advised: Higher rung that the evidence asks for and that waits for a person's approval,
             OBSERVE for none.
         jobs: Jobs on its node when it was made ("slurm:4711"), sorted.
+        stay: Until when it goes no further, None where nobody said so.
     """
 
     id: str
@@ -230,6 +246,11 @@ class Decision:
     guard: str = ""
     advised: Rung = Rung.OBSERVE
     jobs: tuple[str, ...] = ()
+    stay: Stay | None = None
+
+    def is_held(self, now: float) -> bool:
+        """Whether a person holds it at a time, epoch seconds."""
+        return self.stay is not None and now < self.stay.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +290,11 @@ class Pin:
         reason: In the operator's words.
         set_at: Epoch seconds.
         expires_at: Epoch seconds, None for never.
+        id: "pin-" and 12 hex digits.
+        starts_at: Epoch seconds from which it holds, None for at once.
+        leave: It is a planned leave: known ahead of its time.
+        check: What it excluded returns over a passed check only.
+        window_id: Maintenance window that goes with it, "" for none.
     """
 
     entity: EntityRef
@@ -277,3 +303,16 @@ class Pin:
     reason: str
     set_at: float
     expires_at: float | None = None
+    id: str = ""
+    starts_at: float | None = None
+    leave: bool = False
+    check: bool = False
+    window_id: str = ""
+
+    def holds(self, now: float) -> bool:
+        """Whether it holds at a time, epoch seconds."""
+        return (self.starts_at is None or self.starts_at <= now) and not self.is_over(now)
+
+    def is_over(self, now: float) -> bool:
+        """Whether its time has passed, epoch seconds."""
+        return self.expires_at is not None and self.expires_at <= now

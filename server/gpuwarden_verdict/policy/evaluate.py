@@ -39,6 +39,14 @@ from gpuwarden_verdict.policy.guards import (
     pool_loads,
 )
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR, Judgement, judge_case
+from gpuwarden_verdict.policy.words import (
+    DecisionError,
+    approvable,
+    approve,
+    hold,
+    let_go,
+    revoke,
+)
 
 __all__ = [
     "Breaker",
@@ -48,21 +56,22 @@ __all__ = [
     "Hold",
     "PoolLoad",
     "Seat",
+    "approvable",
     "approve",
+    "awaits_check",
     "cap_nodes",
     "decide",
     "decision_target",
+    "hold",
+    "let_go",
     "load_after",
     "pool_loads",
     "revoke",
 ]
 
 _LIVE = frozenset({DecisionPhase.PROPOSED, DecisionPhase.IN_FORCE, DecisionPhase.HELD_BACK})
+_NOT_CHECKED = frozenset({EntityState.EXCLUDED, EntityState.DRAINING, EntityState.IN_REPAIR})
 _CONFIDENCE_STEP = 0.05  # smaller changes are not worth a stored fact
-
-
-class DecisionError(Exception):
-    """A person's move that the decision's phase does not allow; the message names both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,68 +125,27 @@ def decide(
         new_id: Gives "dec-" ids.
     """
     setting = _Setting(case, pool, policy_version, load, now, new_id)
-    pins = [pin for pin in case.pins if pin.expires_at is None or pin.expires_at > now]
+    pins = [pin for pin in case.pins if pin.holds(now)]
     return [*_decide_pins(setting, pins), *_decide_evidence(setting, pins)]
 
 
-def approve(decision: Decision, by: str, reason: str, now: float) -> DecisionMove:
-    """A person approves advice, or takes a held-back decision over: it comes into force.
-
-    Of an exclusion in force, the higher rung that it advises is approved. Caps bind gpuwarden, not
-    people; what people approve counts towards them.
-
-    Raises:
-        DecisionError: It is not waiting, or asks for no exclusion.
-    """
-    rung = approvable(decision)
-    if rung is None:
-        raise DecisionError(
-            f"decision {decision.id} is {decision.phase} at rung {decision.rung.name.lower()}: "
-            "only a waiting exclusion, or a higher rung that is advised, can be approved"
-        )
-    approved = replace(
-        decision,
-        phase=DecisionPhase.IN_FORCE,
-        rung=rung,
-        advised=Rung.OBSERVE,
-        decided_by=f"operator:{by}",
-        decided_at=now,
-        guard="",
-    )
-    return DecisionMove(approved, decision.phase, reason, by, now)
-
-
-def approvable(decision: Decision) -> Rung | None:
-    """The rung that a person's approval would put in force, None where nothing waits."""
-    if covers(decision):
-        return decision.advised if decision.advised > decision.rung else None
-    waiting = decision.phase in (DecisionPhase.PROPOSED, DecisionPhase.HELD_BACK)
-    return decision.rung if waiting and decision.rung >= Rung.EXCLUDE else None
-
-
-def revoke(decision: Decision, by: str, reason: str, now: float) -> DecisionMove:
-    """A person revokes.
-
-    Acquit all open incidents of its target (`lifecycle.acquit_all`) in the same transaction, else
-    another of them decides the same again at the next sweep.
-
-    Raises:
-        DecisionError: It has ended already.
-    """
-    if decision.phase not in _LIVE:
-        raise DecisionError(f"decision {decision.id} is {decision.phase}: nothing to revoke")
-    revoked = replace(decision, phase=DecisionPhase.REVOKED)
-    return DecisionMove(revoked, decision.phase, reason, by, now)
-
-
 def _decide_pins(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
-    """Pins are exclusions of their own: any mode, no cap, ended only with the pin."""
+    """Pins are exclusions of their own: any mode, no cap, ended only with the pin.
+
+    One that asks for a check stays until the entity has passed one, also once its time is over.
+    """
     wanted = next((pin for pin in pins if pin.kind is PinKind.EXCLUDE), None)
     standing = [d for d in setting.case.decisions if d.decided_by == BY_PIN and d.phase in _LIVE]
+    if wanted is None and awaits_check(setting.case, setting.now):
+        return []
     if wanted is None:
         return [_ended(d, DecisionPhase.LIFTED, "the pin is gone", setting.now) for d in standing]
+    told = "planned leave" if wanted.leave else "pinned"
+    reasons = (f"{told} by {wanted.by}: {wanted.reason}",)
     if standing:
-        return []
+        new = replace(standing[0], reasons=reasons, expires_at=wanted.expires_at)
+        move = DecisionMove(new, standing[0].phase, wanted.reason, wanted.by, setting.now)
+        return [] if new == standing[0] else [move]
     decision = Decision(
         id=setting.new_id(),
         entity=setting.case.entity,
@@ -185,7 +153,7 @@ def _decide_pins(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
         phase=DecisionPhase.IN_FORCE,
         mode=setting.pool.mode,
         fault_class=FaultClass.OPERATOR,
-        reasons=(f"pinned by {wanted.by}: {wanted.reason}",),
+        reasons=reasons,
         confidence=1.0,
         decided_by=BY_PIN,
         incident_id=None,
@@ -195,6 +163,13 @@ def _decide_pins(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
         expires_at=wanted.expires_at,
     )
     return [DecisionMove(decision, None, wanted.reason, wanted.by, setting.now)]
+
+
+def awaits_check(case: EntityCase, now: float) -> bool:
+    """Whether the entity was out by a pin whose time is over, and returns over a check only."""
+    over = any(pin.check and pin.is_over(now) for pin in case.pins)
+    pinned = any(d.decided_by == BY_PIN and covers(d) for d in case.decisions)
+    return over and pinned and case.state in _NOT_CHECKED
 
 
 def _decide_evidence(setting: _Setting, pins: list[Pin]) -> list[DecisionMove]:
@@ -267,6 +242,8 @@ def _review_exclusion(
 
 def _raised(setting: _Setting, present: Decision, judgement: Judgement) -> list[DecisionMove]:
     """A higher rung, where the policy leaves that to us, else the advice to approve it."""
+    if present.is_held(setting.now):
+        return []
     acting = judgement.highest(Mode.ACT, setting.pool)
     advising = judgement.highest(Mode.ADVISE, setting.pool)
     rung = max(acting, present.rung)
@@ -315,10 +292,12 @@ def _review_waiting(
     if judgement is None:
         return [_ended(present, DecisionPhase.LIFTED, "nothing asks for it any more", now)]
     made = _made(setting, judgement)
+    if present.is_held(now) and (made.phase is DecisionPhase.IN_FORCE or made.rung > present.rung):
+        return []
     if made.rung >= Rung.EXCLUDE > present.rung:
         superseded = _ended(present, DecisionPhase.LIFTED, f"superseded by {made.id}", now)
         return [superseded, DecisionMove(made, None, made.reasons[0], GPUWARDEN, now)]
-    same = replace(made, id=present.id, decided_at=present.decided_at)
+    same = replace(made, id=present.id, decided_at=present.decided_at, stay=present.stay)
     if same.phase is DecisionPhase.IN_FORCE:
         same = replace(same, decided_at=now)
     if not _worth_storing(present, same):

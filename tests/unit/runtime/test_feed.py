@@ -30,14 +30,19 @@ def state(feed: str, epoch: int, *entities: str) -> FeedState:
 
 
 def change(
-    feed: str, epoch: int, after: FeedState, **sides: tuple[Exclusion, ...]
+    feed: str,
+    epoch: int,
+    after: FeedState,
+    added: tuple[Exclusion, ...] = (),
+    removed: tuple[Exclusion, ...] = (),
 ) -> ExclusionChange:
     return ExclusionChange(
         feed_id=feed,
         epoch=epoch,
         count=len(after.exclusions),
         digest=digest_of(after.exclusions),
-        **sides,
+        added=added,
+        removed=removed,
     )
 
 

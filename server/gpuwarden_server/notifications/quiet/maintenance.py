@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlalchemy import Connection
+
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.notifications.facts.outbox import Places
 from gpuwarden_server.notifications.quiet import repository
-from gpuwarden_server.notifications.quiet.domain import LABELS_OF_FACTS, Silence, SilenceKind
+from gpuwarden_server.notifications.quiet.domain import (
+    LABELS_OF_FACTS,
+    LONGEST_S,
+    Matcher,
+    Silence,
+    SilenceKind,
+)
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.policy.document import Pin
 
 
 class Maintenance:
@@ -30,6 +39,27 @@ class Maintenance:
     def forget(self) -> None:
         """Something changed: read them again when somebody asks."""
         self._windows = None
+
+    def begin(self, connection: Connection, pin: Pin, now: float) -> None:
+        """Write the window of a planned leave, in a transaction; `forget` after it."""
+        starts_at = pin.starts_at if pin.starts_at is not None else now
+        window = Silence(
+            id=pin.window_id,
+            kind=SilenceKind.MAINTENANCE,
+            matchers=(Matcher("node", pin.entity.node_id),),
+            starts_at=starts_at,
+            ends_at=pin.expires_at if pin.expires_at is not None else starts_at + LONGEST_S,
+            reason=f"planned leave: {pin.reason}",
+            author=pin.by,
+            created_at=now,
+        )
+        repository.add(connection, window)
+
+    def end(self, connection: Connection, window_id: str, at: float, by: str) -> None:
+        """End a window, in a transaction; "" and what has ended are let be."""
+        found = repository.find(connection, window_id) if window_id else None
+        if found is not None and found.expired_at is None and found.ends_at > at:
+            repository.expire(connection, window_id, at, by)
 
     def any_now(self) -> bool:
         """Whether any window holds."""

@@ -1,0 +1,1 @@
+"""Pins and planned leaves: people's standing words about nodes and GPUs."""

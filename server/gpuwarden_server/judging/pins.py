@@ -1,0 +1,138 @@
+"""What setting and ending pins amounts to; the judge decides about their targets at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from gpuwarden_server.access.domain import AuditEntry
+from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.decisions.ports import Author, Windows
+from gpuwarden_server.judging.worker import Concluded
+from gpuwarden_verdict.engine.book import Book
+from gpuwarden_verdict.engine.domain import Findings, Outcome, key_of
+from gpuwarden_verdict.policy.document import Decision, Pin, PinKind
+from gpuwarden_verdict.policy.guards import BY_PIN
+
+Reassess = Callable[[Findings, float, Sequence[Pin] | None], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Pinning:
+    """Sets and ends pins in the judge's thread.
+
+    Attributes:
+        book: What is true now.
+        reassess: What follows for a target with other pins.
+        windows: Maintenance windows that go with leaves.
+    """
+
+    book: Book
+    reassess: Reassess
+    windows: Windows
+
+    def set(self, made: Sequence[Pin], author: Author, now: float) -> Concluded:
+        """Each takes the place of what its target had of its sort."""
+        former = {pin.id: self._former(pin) for pin in made}
+        outcomes = tuple(self._set(pin, former[pin.id], now) for pin in made)
+
+        def write_windows(connection: Connection) -> None:
+            for pin in made:
+                for one in former[pin.id]:
+                    self.windows.end(connection, one.window_id, now, author.name)
+                if pin.window_id:
+                    self.windows.begin(connection, pin, now)
+
+        action = "plan_leave" if any(pin.leave for pin in made) else "set_pin"
+        audits = tuple(_audit(action, former[one.id], (one,), author, now) for one in made)
+        return Concluded(outcomes, audits, list(made), first=write_windows)
+
+    def end(self, pin_id: str, author: Author, now: float) -> Concluded:
+        """What a person's end of a pin amounts to.
+
+        Raises:
+            ProblemError: 409: it does not hold, and will not.
+        """
+        pin = self.book.find_pin(pin_id)
+        if pin is None:
+            raise ProblemError(
+                409,
+                "not_live",
+                f"pin {pin_id!r} has ended",
+                "See GET /v1/pins for those that hold.",
+            )
+        left = [one for one in self.book.pins_of(key_of(pin.entity)) if one is not pin]
+        # Where a check is asked for, a person's end asks for it too: as if its time were over.
+        over = [replace(pin, expires_at=now)] if pin.check and pin.holds(now) else []
+        outcome = self.reassess(Findings(pin.entity), now, [*left, *over])
+        stays = bool(over) and not any(one.id == pin_id for one in outcome.ended_pins)
+        if not stays:
+            outcome = replace(outcome, ended_pins=(*_others(outcome.ended_pins, pin_id), pin))
+
+        action = "end_leave" if pin.leave else "end_pin"
+        audit = _audit(action, (pin,), tuple(over) if stays else (), author, now)
+        outcome = replace(outcome, changed_pins=tuple(over) if stays else ())
+        return Concluded((outcome,), (audit,), pin, first=self.ending([pin], author.name, now))
+
+    def behind(self, decision: Decision, now: float) -> tuple[Pin, ...]:
+        """Pins that an exclusion rests on."""
+        if decision.decided_by != BY_PIN:
+            return ()
+        held = self.book.pins_of(key_of(decision.entity))
+        out = (one for one in held if one.kind is PinKind.EXCLUDE)
+        return tuple(one for one in out if one.holds(now) or one.is_over(now))
+
+    def ending(self, pins: Sequence[Pin], by: str, now: float) -> Callable[[Connection], None]:
+        """Ends the windows of pins, in a transaction."""
+
+        def end_windows(connection: Connection) -> None:
+            for pin in pins:
+                self.windows.end(connection, pin.window_id, now, by)
+
+        return end_windows
+
+    def _former(self, pin: Pin) -> tuple[Pin, ...]:
+        held = self.book.pins_of(key_of(pin.entity))
+        return tuple(one for one in held if one.leave is pin.leave)
+
+    def _set(self, pin: Pin, former: Sequence[Pin], now: float) -> Outcome:
+        held = self.book.pins_of(key_of(pin.entity))
+        wanted = [*(one for one in held if one not in former), pin]
+        outcome = self.reassess(Findings(pin.entity), now, wanted)
+        ended = _others(outcome.ended_pins, pin.id)
+        return replace(outcome, pins=(pin,), ended_pins=(*ended, *former))
+
+
+def _others(pins: Sequence[Pin], pin_id: str) -> tuple[Pin, ...]:
+    return tuple(one for one in pins if one.id != pin_id)
+
+
+def _audit(
+    action: str, before: Sequence[Pin], after: Sequence[Pin], author: Author, now: float
+) -> AuditEntry:
+    entity = (*after, *before)[0].entity
+    return AuditEntry(
+        at=now,
+        author=author.name,
+        key_id=author.key_id,
+        action=action,
+        target=f"{entity.kind.value}:{entity.key}",
+        reason=author.reason,
+        before=_told(before),
+        after=_told(after),
+    )
+
+
+def _told(pins: Sequence[Pin]) -> dict[str, object] | None:
+    if not pins:
+        return None
+    pin = pins[0]
+    return {
+        "id": pin.id,
+        "kind": pin.kind.value,
+        "starts_at": pin.starts_at,
+        "expires_at": pin.expires_at,
+        "check": pin.check,
+    }
