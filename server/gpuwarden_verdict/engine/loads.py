@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.ports import Placing
-from gpuwarden_verdict.policy.document import DecisionMove, PoolPolicy
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, PoolPolicy
 from gpuwarden_verdict.policy.guards import (
     NO_SEAT,
     Counted,
@@ -48,6 +48,7 @@ class PoolBook:
         self.seat_of = seat_of
         self._pools: dict[str, PoolPolicy] = {}
         self._loads: dict[str, PoolLoad] | None = None
+        self._folded: dict[str, Decision] = {}
 
     def pool(self, node_id: str) -> PoolPolicy:
         """The pool of a node."""
@@ -66,11 +67,12 @@ class PoolBook:
     def rename(self, old: str) -> None:
         """A node is called something else from now on: its pool may be another one."""
         self._pools.pop(old, None)
-        self._loads = None
+        self.recount()
 
     def recount(self) -> None:
-        """Nodes came, went or fell silent: count anew when a load is wanted next."""
+        """Nodes came, went or fell silent: count anew, by the book, when a load is wanted next."""
         self._loads = None
+        self._folded.clear()
 
     def load(self, node_id: str) -> PoolLoad:
         """What is out in the pool of a node."""
@@ -85,14 +87,19 @@ class PoolBook:
         if not moves:
             return
         name = self.pool(node_id).name
-        live = [d for d in self._book.decisions() if self.pool(d.entity.node_id).name == name]
+        live = [d for d in self._decisions() if self.pool(d.entity.node_id).name == name]
         self._counted()[name] = load_after(self.load(node_id), live, moves, self.seat_of(node_id))
+        self._folded |= {move.decision.id: move.decision for move in moves}
+
+    def _decisions(self) -> Iterable[Decision]:
+        """Those of the book, as far as nothing was decided about them since the last count."""
+        return ({d.id: d for d in self._book.decisions()} | self._folded).values()
 
     def _counted(self) -> dict[str, PoolLoad]:
         if self._loads is None:
             counted = pool_loads(
                 self.policy,
-                self._book.decisions(),
+                self._decisions(),
                 self._census(),
                 lambda node_id: self.pool(node_id).name,
                 self.seat_of,
