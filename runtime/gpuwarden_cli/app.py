@@ -26,6 +26,7 @@ from gpuwarden_cli.commands import (
     kernel_log,
     keys,
     learning,
+    ledger,
     lemons,
     models,
     notify,
@@ -108,6 +109,7 @@ def build_app() -> typer.Typer:
         actuators,
         standby,
         pins,
+        ledger,
     ):
         part.register(app)
     return app

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from gpuwarden_cli.cost_words import cost_words
 from gpuwarden_cli.output import console, moment, number, styled
 from gpuwarden_runtime.explained import ExplanationRecord
 from gpuwarden_runtime.plan_records import PinRecord
@@ -72,7 +73,7 @@ def _print_incident(incident: IncidentRecord) -> None:
 
 
 def _print_decisions(decisions: Sequence[DecisionRecord]) -> None:
-    table = _table(("DECISION", "PHASE", "BY", "MODE", "AT", "REASON"))
+    table = _table(("DECISION", "PHASE", "BY", "MODE", "AT", "REASON", "LEDGER"))
     for decision in decisions:
         table.add_row(
             decision.id,
@@ -81,6 +82,7 @@ def _print_decisions(decisions: Sequence[DecisionRecord]) -> None:
             decision.mode,
             moment(decision.decided_at),
             Text("; ".join((*decision.reasons, decision.held_back_by)).strip("; ")),
+            cost_words(decision.ledger),
         )
     if table.row_count:
         console().print(Text("\nDecisions"), table)

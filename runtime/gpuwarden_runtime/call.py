@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from gpuwarden_runtime.records import AuditPage, EventPage, Page, RowPage
+from gpuwarden_runtime.audit_records import AuditPage
+from gpuwarden_runtime.records import EventPage, Page, RowPage
 
 Answer = TypeVar("Answer")
 Cursor = str | int | None

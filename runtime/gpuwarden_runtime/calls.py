@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwarden_runtime.audit_records import AuditEntry, AuditPage
 from gpuwarden_runtime.call import (
     NOTHING,
     Call,
@@ -26,8 +27,6 @@ from gpuwarden_runtime.call import (
     write,
 )
 from gpuwarden_runtime.records import (
-    AuditEntry,
-    AuditPage,
     DecisionRecord,
     EnrolmentToken,
     EntryRecord,
@@ -234,9 +233,13 @@ def decisions(
     *,
     entity: str | None = None,
     incident: str | None = None,
+    ledger: bool = False,
 ) -> Call[Page[DecisionRecord]]:
-    """One page of decisions, newest first; phase `live` is every one that may still act."""
-    narrower = {"entity": entity, "incident": incident}
+    """One page of decisions, newest first; phase `live` is every one that may still act.
+
+    With `ledger` each tells what it saved and lost.
+    """
+    narrower = {"entity": entity, "incident": incident, "ledger": "true" if ledger else None}
     query = {"phase": phase, "node": node, "cursor": cursor, "limit": limit, **narrower}
     return get("/v1/decisions", Page[DecisionRecord], query)
 

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gpuwarden_runtime.cost_records import CostRecord
 from gpuwarden_runtime.explained import ExplanationRecord
 from gpuwarden_runtime.plan_records import PinRecord, PlannedLeave, StayRecord
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
@@ -184,6 +185,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
         """What held it back, in words; "" for nothing."""
         return f"held back: {self.guard_says or self.guard}" if self.guard else ""
 
+    ledger: CostRecord | None = None
+
 
 class ContributionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One term of a risk's log-odds; `value` is None where the feature is missing."""
@@ -302,36 +305,6 @@ class RowPage(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     """One page of rows; `next_after` is where to go on, also on the last page."""
 
     items: tuple[Item, ...]
-    next_after: int | None = None
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One write of a person or of the server itself.
-
-    Attributes:
-        id: Rises with each entry.
-        at: Epoch seconds.
-        author: Name of the key, or "gpuwarden".
-        key_id: None for the server itself.
-        before: Values before, None where there was nothing.
-        after: Values after, None where there is nothing any more.
-    """
-
-    id: int
-    at: float
-    author: str
-    action: str
-    target: str
-    key_id: str | None = None
-    reason: str = ""
-    before: dict[str, Any] | None = None
-    after: dict[str, Any] | None = None
-
-
-class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of the audit; `next_after` is None on the last."""
-
-    items: tuple[AuditEntry, ...]
     next_after: int | None = None
 
 

@@ -67,6 +67,9 @@ from gpuwarden_server.notifications.places import node_labels
 from gpuwarden_server.notifications.quiet.endpoints import silences_router
 from gpuwarden_server.retention.feature import Retention
 from gpuwarden_server.retention.repository import Kept
+from gpuwarden_server.savings.desk import SavingsDesk
+from gpuwarden_server.savings.endpoints import ledger_router
+from gpuwarden_server.savings.feature import make_savings
 from gpuwarden_server.serving import Restart, bind_socket, serve, tune_process
 from gpuwarden_server.standby.endpoints import standby_router
 from gpuwarden_server.store.folder import check_folder_free
@@ -194,6 +197,7 @@ class _VerdictSide:
         learning: The learnt score.
         actuators: Who carries exclusions elsewhere.
         links: By which people approve advice.
+        savings: What decisions cost.
     """
 
     judging: Judging
@@ -203,6 +207,7 @@ class _VerdictSide:
     learning: Learning
     actuators: Actuators
     links: ApprovalLinks
+    savings: SavingsDesk
 
 
 def _verdict_side(base: Foundation) -> _VerdictSide:
@@ -252,7 +257,10 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     )
     hub.follow(actuators.wake)
     base.board.add_note("actuators", actuators.trouble)
-    return _VerdictSide(judging, hub, streams, notifications, learning, actuators, links)
+    savings = make_savings(
+        *(settings.savings_file, base.store.state, base.directory, base.history.reader, base.clock)
+    )
+    return _VerdictSide(judging, hub, streams, notifications, learning, actuators, links, savings)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
@@ -262,7 +270,8 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield access_router(base.ring, state, base.clock)
     yield enrolment_router(EnrolmentDesk(base.ring, state, base.clock))
     yield incidents_router(state, judging)
-    yield decisions_router(state, judging)
+    yield decisions_router(state, judging, side.savings.tell)
+    yield ledger_router(side.savings, judging.spares, base.placements)
     yield holds_router(state, judging, base.clock)
     yield exclusions_router(judging.board)
     yield actuators_router(side.actuators, state)
@@ -286,6 +295,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
         scene=judging.feature_scene,
         ledger=judging.parts_on_record,
         standby=lambda node_id: judging.spares.shelf().sentence(node_id),
+        costs=side.savings.tell,
     )
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.silences_changed)

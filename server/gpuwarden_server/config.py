@@ -156,6 +156,11 @@ class Settings(BaseSettings):
         description="Schedulers, folders and commands that exclusions are carried into, in TOML "
         "(docs/actuators.md); none: nothing outside is changed.",
     )
+    savings_file: Path | None = Field(
+        default=None,
+        description="Prices and assumptions of the ledger of costs, in TOML (docs/ledger.md); "
+        "none: the documented assumptions, and no money.",
+    )
     notify_file: Path | None = Field(
         default=None,
         description="Who is told of incidents and decisions, in TOML (docs/notifications.md); "

@@ -23,12 +23,14 @@ STEPS = [
     "quiet",
     "application_burst",
     "row_remap_failure",
+    "standby",
     "gpu_off_bus",
     "nic_port_down",
     "overheating",
     "repair",
     "check_passed",
     "return",
+    "standby_released",
 ]
 
 

@@ -69,6 +69,7 @@ def api() -> FakeApi:
     api = FakeApi()
     for path in ("/v1/nodes", "/v1/incidents", "/v1/decisions"):
         api.answers["GET", path] = {"items": []}
+    api.answers["GET", "/v1/standby"] = {}
     return api
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gpuwarden_cli.commands.silences import parse_duration
+from gpuwarden_cli.cost_words import cost_words
 from gpuwarden_cli.output import age, moment, number, print_json, print_table
 from gpuwarden_cli.session import open_client
 from gpuwarden_runtime.records import DecisionRecord
@@ -55,11 +56,22 @@ def list_decisions(
 ) -> None:
     """List decisions, newest first."""
     with open_client(context) as client:
-        items = client.decisions(phase, node, limit=limit).items
+        items = client.decisions(phase, node, limit=limit, ledger=True).items
     if as_json:
         print_json(items)
         return
-    columns = ("DECISION", "PHASE", "RUNG", "MODE", "BY", "CONF.", "AGE", "ENTITY", "REASONS")
+    columns = (
+        "DECISION",
+        "PHASE",
+        "RUNG",
+        "MODE",
+        "BY",
+        "CONF.",
+        "AGE",
+        "ENTITY",
+        "REASONS",
+        "LEDGER",
+    )
     print_table(columns, map(_row, items), "no decision")
 
 
@@ -111,4 +123,5 @@ def _row(item: DecisionRecord) -> tuple[str, ...]:
         age(item.decided_at),
         entity,
         "; ".join((*item.reasons, *held, *advised)),
+        cost_words(item.ledger),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gpuwarden_cli.output import age, print_json, print_table
+from gpuwarden_cli.output import age, console, print_json, print_table
 from gpuwarden_cli.session import open_client
 from gpuwarden_runtime.standby_records import Lease, Proposal, Spare
 
@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     group.command("promote")(promote)
     group.command("release")(release)
     group.command("leases")(leases)
+    group.command("advice")(advice)
     app.add_typer(group, name="standby")
 
 
@@ -61,6 +62,30 @@ def leases(
         print_json(found)
         return
     print_table(_LEASE_COLUMNS, map(_lease, found), "no lease so far")
+
+
+def advice(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show how many spares each pool wants by what it showed, beside how many it has."""
+    with open_client(context) as client:
+        items = client.raw("/v1/standby/advice")["items"]
+    if as_json:
+        print_json(items)
+        return
+    columns = (
+        "POOL",
+        "NODES",
+        "LEAVES",
+        "NODE-DAYS",
+        "OUT",
+        "WANTED",
+        "AT THE BOUND",
+        "HAS",
+        "READY",
+    )
+    print_table(columns, map(_advice, items), "no pool has nodes with GPUs")
+    for one in items:
+        for said in one["says"]:
+            console().print(f"{one['pool']}: {said}", markup=False, soft_wrap=True)
 
 
 def add(
@@ -117,6 +142,15 @@ def release(
         lease = client.release_standby(node_id, keep, reason)
     stands_by = lease.joiner if keep == "leaver" else lease.leaver
     print(f"lease {lease.epoch} has ended; {stands_by} stands by")
+
+
+def _advice(one: dict[str, Any]) -> tuple[str, ...]:
+    upper = "unknown" if one["wanted_upper"] is None else str(one["wanted_upper"])
+    return (
+        *(one["pool"], str(one["nodes"]), str(one["leaves"]), f"{one['node_days']:.0f}"),
+        *(f"{one['mean_out_s'] / 3600:.1f} h", str(one["wanted"]), upper),
+        *(str(one["spares"]), str(one["ready"])),
+    )
 
 
 _PROPOSAL_COLUMNS = ("WITHOUT REPLACEMENT", "POOL", "EXCLUSION", "SPARE", "WHY")

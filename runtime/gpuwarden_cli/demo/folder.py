@@ -29,6 +29,7 @@ name = "demo"
 nodes = ["gpu-*"]
 mode = "act"
 cap = {{ max_nodes = 6, max_percent = 40 }}
+standby = {{ promote = true }}
 """
 
 

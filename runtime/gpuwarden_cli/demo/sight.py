@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuwarden_runtime.client import Client
 from gpuwarden_runtime.records import (
@@ -13,6 +13,7 @@ from gpuwarden_runtime.records import (
     IncidentRecord,
     NodeRecord,
 )
+from gpuwarden_runtime.standby_records import Standby
 
 _LIVE = ("open", "acknowledged", "mitigated")
 
@@ -27,6 +28,7 @@ class Sight:
         decisions: Newest first, ended ones too.
         exclusions: In force.
         epoch: Of the exclusion feed.
+        standby: The book of spares.
     """
 
     nodes: Mapping[str, NodeRecord]
@@ -34,6 +36,7 @@ class Sight:
     decisions: tuple[DecisionRecord, ...]
     exclusions: tuple[Exclusion, ...]
     epoch: int
+    standby: Standby = field(default_factory=Standby)
 
     def gpu(self, node: str, index: int) -> GpuLine | None:
         """A GPU of a node, None where it is not listed."""
@@ -67,4 +70,5 @@ def look(client: Client) -> Sight:
         decisions=client.decisions(limit=200).items,
         exclusions=exclusions.exclusions,
         epoch=exclusions.epoch,
+        standby=client.standby(),
     )

@@ -10,6 +10,7 @@ from gpuwarden_cli.demo.stage import (
     LOST,
     PORT,
     PORT_NODE,
+    SPARE,
     WORN,
     Stage,
 )
@@ -51,6 +52,37 @@ def seen_excluded(stage: Stage, sight: Sight, place: tuple[str, int], fault_clas
     if line is None or line.usable is not Usable.NO:
         return ""
     return f"excluded by {item.decided_by}, state {line.state}: {item.reason}"
+
+
+def seen_spare(stage: Stage, sight: Sight) -> str:
+    """The spare stands by, proven and warm, and nothing stands against it."""
+    spare = next((one for one in sight.standby.spares if one.node_id == SPARE), None)
+    if spare is None or spare.state != "warm" or spare.obstacles:
+        return ""
+    return f"{SPARE} stands by for pool {spare.pool}: warm, its check has passed"
+
+
+def seen_promoted(stage: Stage, sight: Sight) -> str:
+    """The lost GPU is excluded, and its exclusion names the spare that works for its node."""
+    excluded = seen_excluded(stage, sight, LOST, "bus")
+    item = sight.exclusion_of(stage.uuid(LOST))
+    lease = next((one for one in sight.standby.leases if one.joiner == SPARE), None)
+    if not excluded or item is None or item.joiner != SPARE:
+        return ""
+    if lease is None or lease.leaver != LOST[0]:
+        return ""
+    return f"{excluded}; {SPARE} works for {LOST[0]} (lease {lease.epoch}: {lease.reason})"
+
+
+def seen_released(stage: Stage, sight: Sight) -> str:
+    """The lease has ended, the spare stands by again, and the node that left is in use."""
+    spare = next((one for one in sight.standby.spares if one.node_id == SPARE), None)
+    node = sight.nodes.get(LOST[0])
+    if sight.standby.leases or spare is None or spare.obstacles:
+        return ""
+    if node is None or node.usable is not Usable.YES:
+        return ""
+    return f"{LOST[0]} is in use, {SPARE} stands by again, {spare.state}; no lease is left"
 
 
 def seen_port_down(stage: Stage, sight: Sight) -> str:

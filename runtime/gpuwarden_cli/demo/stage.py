@@ -17,6 +17,7 @@ WORN = ("gpu-0010", 3)
 LOST = ("gpu-0015", 1)
 PORT_NODE, PORT = "gpu-0013", "mlx5_4/1"
 HOT = ("gpu-0011", 5)
+SPARE = "gpu-0016"
 
 LEARNED = "learned_score"
 """Name under which the learnt score gives evidence."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from gpuwarden_cli.demo.pace import Pace
 from gpuwarden_cli.demo.sight import Sight
 from gpuwarden_cli.demo.sightings import (
@@ -11,8 +13,11 @@ from gpuwarden_cli.demo.sightings import (
     seen_in_repair,
     seen_on_probation,
     seen_port_down,
+    seen_promoted,
     seen_quiet,
+    seen_released,
     seen_return,
+    seen_spare,
 )
 from gpuwarden_cli.demo.stage import (
     BURST_NODE,
@@ -21,6 +26,7 @@ from gpuwarden_cli.demo.stage import (
     LOST,
     PORT,
     PORT_NODE,
+    SPARE,
     WORN,
     Stage,
     Step,
@@ -65,11 +71,19 @@ def _faults(pace: Pace) -> tuple[Step, ...]:
             pace.step_s + pace.wear_s,
         ),
         Step(
+            "standby",
+            f"{SPARE}: passes its check and stands by",
+            "the spare is in the book, proven and warm",
+            _begin_standby,
+            seen_spare,
+            pace.step_s,
+        ),
+        Step(
             "gpu_off_bus",
             f"{named(LOST)}: falls off the bus",
-            "the GPU is excluded by rule, class bus",
+            f"the GPU is excluded by rule, class bus, and {SPARE} works for its node from then on",
             lambda stage: stage.fail("gpu_off_bus", stage.uuid(LOST)),
-            lambda stage, sight: seen_excluded(stage, sight, LOST, "bus"),
+            seen_promoted,
             pace.step_s,
         ),
         Step(
@@ -118,6 +132,14 @@ def _way_back(pace: Pace) -> tuple[Step, ...]:
             pace.step_s + pace.dwell_s,
             steady_s=6.0 * pace.sweep_s,
         ),
+        Step(
+            "standby_released",
+            f"{LOST[0]} works on, {SPARE} stands by again",
+            "the lease has ended, and both nodes may be used",
+            _release,
+            seen_released,
+            pace.step_s + pace.dwell_s,
+        ),
     )
 
 
@@ -155,6 +177,17 @@ def _begin_burst(stage: Stage) -> None:
     stage.fail("application_burst", BURST_NODE)
     # 1.3 of the typical effect: some 24 C above its peers, and still odd for no fixed limit.
     stage.fail("slow_overheating", stage.uuid(HOT), stage.pace.ramp_s, 1.3)
+
+
+def _begin_standby(stage: Stage) -> None:
+    now = time.time()
+    passed = {"node": SPARE, "name": "burn_in", "state": "ok", "proves_repair": True}
+    stage.client.raw_post("/v1/events", {"events": [{**passed, "observed_at": now}]})
+    stage.client.add_standby(SPARE, "demo: it is kept warm", state="warm")
+
+
+def _release(stage: Stage) -> None:
+    stage.client.release_standby(SPARE, "leaver", f"demo: {LOST[0]} is back")
 
 
 def _begin_repair(stage: Stage) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.decisions.endpoints import CostTeller
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.history.feature import History
 from gpuwarden_server.ingest.state import GuardedState
@@ -41,6 +42,7 @@ class ReadSources:
         scene: What features are made of.
         ledger: What is on record of parts.
         standby: What the book of spares says of a node, "" for nothing.
+        costs: What decisions saved and lost, by id.
     """
 
     state: Database
@@ -57,6 +59,7 @@ class ReadSources:
     scene: Callable[[], FeatureScene]
     ledger: Callable[[], LedgerReading]
     standby: Callable[[str], str]
+    costs: CostTeller
 
     def node(self, node_id: str) -> NodeRecord:
         """One node.

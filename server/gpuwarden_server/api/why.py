@@ -125,6 +125,7 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
         incidents = incident_rows.read_of_entity(connection, ref, NEWEST)
         decisions = decision_rows.read_of_entity(connection, ref, NEWEST)
         states = read_state_moves(connection, (ref.kind.value, ref.key), NEWEST)
+    costs = sources.costs(decisions)
     # What is live is told as the judge holds it: evidence may be newer there than on disk.
     live = {incident.id: incident for incident in standing.incidents}
     risk = _risk(sources, ref)
@@ -136,7 +137,7 @@ def _why(sources: ReadSources, ref: EntityRef, verdict: EntityVerdict) -> WhyVie
         node_id=ref.node_id,
         verdict=VerdictView(**_plain(verdict)),
         incidents=[incident_view(live.get(incident.id, incident)) for incident in incidents],
-        decisions=[decision_view(decision) for decision in decisions],
+        decisions=[decision_view(decision, costs.get(decision.id)) for decision in decisions],
         pins=[pin_view(pin) for pin in _pins(sources, ref)],
         states=[StateMoveView.model_validate(move) for move in states],
         risk=None if risk is None else RiskView.model_validate(risk_form(risk)),

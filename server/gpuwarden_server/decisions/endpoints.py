@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -22,6 +23,7 @@ from gpuwarden_server.decisions import repository
 from gpuwarden_server.decisions.ports import Author, DecisionDesk, FeedSource
 from gpuwarden_server.decisions.repository import DecisionFilter
 from gpuwarden_server.decisions.schemas import (
+    CostView,
     DecisionDetailView,
     DecisionPage,
     DecisionView,
@@ -41,6 +43,10 @@ from gpuwarden_verdict.policy.document import Decision
 from gpuwarden_wire.metrics import EntityKind
 
 _Phase = Literal["proposed", "in_force", "revoked", "expired", "lifted", "held_back", "live"]
+
+
+CostTeller = Callable[[Sequence[Decision]], Mapping[str, CostView]]
+"""What decisions saved and lost, by id."""
 
 
 class FeedForm(StrEnum):
@@ -82,7 +88,7 @@ def exclusions_router(feed: FeedSource) -> APIRouter:
     return router
 
 
-def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
+def decisions_router(state: Database, desk: DecisionDesk, costs: CostTeller) -> APIRouter:
     """Routes of decisions."""
     router = APIRouter(prefix="/v1/decisions", tags=["decisions"])
 
@@ -94,14 +100,16 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
         incident: Annotated[str | None, Query(description="only of this incident")] = None,
         cursor: CursorQuery = None,
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
+        ledger: Annotated[bool, Query(description="with what each saved and lost")] = False,
     ) -> DecisionPage:
         wanted = DecisionFilter(phase, node, entity, incident)
         with state.read() as connection:
             found = repository.read_page(connection, wanted, decode_cursor(cursor), limit + 1)
         page = found[:limit]
         last = Cursor(page[-1].decided_at, page[-1].id) if len(found) > limit else None
+        told = costs(page) if ledger else {}
         return DecisionPage(
-            items=[decision_view(decision) for decision in page],
+            items=[decision_view(decision, told.get(decision.id)) for decision in page],
             next_cursor=encode_cursor(last) if last else None,
         )
 
@@ -110,7 +118,8 @@ def decisions_router(state: Database, desk: DecisionDesk) -> APIRouter:
         decision, snapshot = require(decision_id)
         with state.read() as connection:
             moves = repository.read_moves(connection, decision_id)
-        return decision_detail(decision, moves, snapshot)
+        told = costs([decision])
+        return decision_detail(decision, moves, snapshot, told.get(decision_id))
 
     @router.post("/{decision_id}/revoke", summary="End it and acquit what it stood on")
     def revoke(decision_id: str, body: ReasonBody, caller: Caller) -> DecisionView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -53,6 +53,26 @@ class StayView(BaseModel):
     until: float
 
 
+class CostView(BaseModel):
+    """What a decision saved and lost so far, by stated assumptions; null where it is unknown."""
+
+    outcome: Literal["right", "wrong", "unsettled"] = Field(
+        description="what it turned out to be: an unsettled one has saved and lost nothing yet"
+    )
+    why: str = Field(description="how that is known")
+    acted: bool = Field(description="false: it was never in force: what would have been")
+    saved_gpu_hours: float
+    lost_gpu_hours: float
+    saved_kwh: float | None
+    lost_kwh: float | None
+    saved_money: float | None
+    lost_money: float | None
+    currency: str = Field(examples=["USD"])
+    if_right_gpu_hours: float = Field(description="what it saves if it was right")
+    if_wrong_gpu_hours: float = Field(description="what it costs so far if it was wrong")
+    says: list[str] = Field(description="what is assumed or unknown here")
+
+
 class DecisionView(BaseModel):
     """One decision."""
 
@@ -73,6 +93,10 @@ class DecisionView(BaseModel):
     decided_at: float
     expires_at: float | None
     guard: str = Field(description="which guard held it back, empty for none")
+    ledger: CostView | None = Field(
+        default=None,
+        description="what it saved or lost; null where it excludes nothing, or was not asked for",
+    )
     guard_says: str = Field(description="the same in words")
     advised: str = Field(
         description="higher rung that waits for approval while this one is in force, empty for none"
@@ -162,13 +186,16 @@ def rung_name(rung: int) -> str:
     return Rung(rung).name.lower()
 
 
-def decision_view(decision: Decision) -> DecisionView:
+def decision_view(decision: Decision, ledger: CostView | None = None) -> DecisionView:
     """The JSON form of a decision."""
-    return DecisionView(**_decision_form(decision))
+    return DecisionView(**_decision_form(decision), ledger=ledger)
 
 
 def decision_detail(
-    decision: Decision, moves: list[StoredDecisionMove], snapshot: dict[str, Any]
+    decision: Decision,
+    moves: list[StoredDecisionMove],
+    snapshot: dict[str, Any],
+    ledger: CostView | None = None,
 ) -> DecisionDetailView:
     """The JSON form of a decision with its history."""
     told = [
@@ -182,7 +209,8 @@ def decision_detail(
         )
         for move in moves
     ]
-    return DecisionDetailView(**_decision_form(decision), moves=told, snapshot=snapshot)
+    form = _decision_form(decision)
+    return DecisionDetailView(**form, moves=told, snapshot=snapshot, ledger=ledger)
 
 
 def exclusions_view(feed: PublishedFeed) -> ExclusionsView:

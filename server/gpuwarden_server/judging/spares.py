@@ -76,14 +76,13 @@ class SpareSight:
             found.append(self._proposal(exclusion, choice, waiting=waiting))
         return found
 
-    def pool_sizes(self) -> dict[str, int]:
+    def members(self) -> dict[str, list[str]]:
         """See `StandbySource`."""
-        sizes: dict[str, int] = {}
+        found: dict[str, list[str]] = {}
         for node_id in self.facts.census().gpu_nodes:
             if not self.book.shelf.stands_by(node_id):
-                name = self.placements.pool(node_id).name
-                sizes[name] = sizes.get(name, 0) + 1
-        return sizes
+                found.setdefault(self.placements.pool(node_id).name, []).append(node_id)
+        return found
 
     def looks(self, connection: Connection, spares: Iterable[Spare], now: float) -> list[Look]:
         """What is known of spares.

@@ -64,8 +64,8 @@ class StandbySource(Protocol):
         """Nodes that are out, or should be, without a replacement."""
         ...
 
-    def pool_sizes(self) -> Mapping[str, int]:
-        """Nodes with GPUs of each pool, spares left out."""
+    def members(self) -> Mapping[str, list[str]]:
+        """Nodes with GPUs of each pool, spares that stand by left out."""
         ...
 
 

@@ -28,7 +28,7 @@ def test_burst_takes_a_job_of_eight_nodes_and_none_that_another_fault_needs() ->
     simulation = build_simulation(5.0, 1_772_323_200.0, "test")
     job = next(job for job in simulation.board_jobs() if stage.BURST_NODE in job.nodes)
     assert len(job.nodes) == 8
-    others = {stage.WORN[0], stage.LOST[0], stage.HOT[0], stage.PORT_NODE}
+    others = {stage.WORN[0], stage.LOST[0], stage.HOT[0], stage.PORT_NODE, stage.SPARE}
     assert not others & set(job.nodes)
 
 
@@ -38,6 +38,7 @@ def test_every_name_of_the_story_exists() -> None:
     topology = build_simulation(5.0, 0.0, "test").topology
     assert f"{stage.PORT_NODE}/{stage.PORT}" in topology.nic_row
     assert GPUS_PER_NODE * NODES == len(topology.gpus) == 128
+    assert stage.SPARE in names
 
 
 def test_both_paces_tell_the_same_story_and_the_brisk_one_fits_its_two_minutes() -> None:
