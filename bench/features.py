@@ -6,8 +6,8 @@
 - the features of GPUs after the detectors have looked, as the judge asks for them: columns and
   groups of peers that detectors made are there already;
 - the same where nobody looked before;
-- the cheap ones alone, which the first stage looks at; those of a hundred suspects; those of nodes
-  and of ports.
+- who is above a limit on any of the cheap ones, as the first stage asks; the features of a hundred
+  suspects; those of nodes and of ports.
 
 `--columns` lists the dearest columns. Ends with 1 where the features of GPUs after a sweep cost
 more than MOST_MS on this machine and more than MOST_COPIES plain copies: the second holds on a
@@ -33,7 +33,7 @@ from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.features import (
     FEATURE_SETS,
     FeatureScene,
-    cheap_table,
+    above_limits,
     column_of,
     feature_table,
 )
@@ -43,6 +43,8 @@ from gpuwarden_wire.schema import schema_for
 
 MOST_MS, MOST_COPIES = 150.0, 100.0
 METRICS = 60
+NOBODY = 1e6
+"""A limit that no GPU at work exceeds."""
 Ask = Callable[[FeatureScene, float], object]
 
 
@@ -56,11 +58,15 @@ def main() -> int:
     bench = placed(make_fleet(options.gpus // 8 * 8))
     copy_ms = weigh_copy(options.gpus, options.repeats)
     gpu = EntityKind.GPU
+    limits = [(place, NOBODY) for place in FEATURE_SETS[gpu].cheap]
     some = np.arange(0, options.gpus, max(1, options.gpus // 100))
     asked: dict[str, tuple[Ask, bool]] = {
         "GPUs, after the detectors": (lambda s, at: feature_table(gpu, s, at), True),
         "GPUs, alone": (lambda s, at: feature_table(gpu, s, at), False),
-        "GPUs, cheap columns": (lambda s, at: cheap_table(gpu, s, at), True),
+        "GPUs, above limits on cheap columns": (
+            lambda s, at: above_limits(gpu, s, at, limits),
+            True,
+        ),
         "100 GPUs": (lambda s, at: feature_table(gpu, s, at, some), True),
         "nodes": (lambda s, at: feature_table(EntityKind.NODE, s, at), True),
         "ports": (lambda s, at: feature_table(EntityKind.NIC, s, at), True),

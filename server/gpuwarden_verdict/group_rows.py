@@ -75,9 +75,8 @@ class WideRows:
         """
         low = self._crossing(numbers, half, shift, median)
         high = low + shift
-        inner = np.maximum(  # at the ends one is of the other half: below 0, and not the larger
-            numbers.take(high - 1, mode="clip") - median, median - numbers.take(low, mode="clip")
-        )
+        inner = numbers.take(high - 1, mode="clip") - median
+        np.maximum(inner, median - numbers.take(low, mode="clip"), out=inner)  # one, at an end
         below = median - numbers.take(low - 1, mode="clip")
         above = numbers.take(high, mode="clip") - median
         np.copyto(below, NOT_THERE, where=low == self.first)
@@ -105,7 +104,8 @@ class WideRows:
             above = numbers.take(tried, mode="clip")
             above -= middle
             own += np.multiply(above < below, step, dtype=np.int64)
-        return np.minimum(found, end, out=found)
+        np.minimum(found, end, out=found)
+        return found
 
 
 def narrow_middles(columns: F32, count: I64) -> tuple[F32, F32]:

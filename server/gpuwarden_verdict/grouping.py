@@ -26,7 +26,7 @@ from gpuwarden_verdict.group_rows import (
 )
 from gpuwarden_verdict.memory import NO_CODE
 
-__all__ = ["LARGEST", "MAD_TO_SIGMA", "Grouping", "Middle"]
+__all__ = ["LARGEST", "MAD_TO_SIGMA", "Around", "Grouping", "Middle"]
 
 F32 = npt.NDArray[np.float32]
 I64 = npt.NDArray[np.int64]
@@ -36,6 +36,7 @@ Bool = npt.NDArray[np.bool_]
 MAD_TO_SIGMA = 1.4826
 """A normal distribution's standard deviation over its median absolute deviation."""
 _NAN = np.float32(np.nan)
+_SOME = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,26 @@ class Middle:
     median: F32
     spread: F32
     count: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Some entities, and all of their groups.
+
+    Attributes:
+        members: All entities of these groups, rising, shape (M,).
+        grouping: Of the members.
+        places: Of the entities themselves among the members.
+    """
+
+    members: I64
+    grouping: Grouping
+    places: I64
+
+    def medians(self, values: F32) -> F32:
+        """Median of the group of each of the entities; `values` are of all, shape (N,)."""
+        middle = self.grouping.middle(values[self.members])
+        return self.grouping.per_entity(middle.median)[self.places]
 
 
 class Grouping:
@@ -106,8 +127,9 @@ class Grouping:
         lost_of = np.bincount(self._row_of.take(lost, mode="clip"), minlength=self.count + 1)
         count = np.zeros(self.count + 1, np.int64)
         np.subtract(self._sizes, lost_of[:-1], out=count[:-1])
-        if lost.size == values.size:
-            return Middle(np.full(count.size, _NAN), np.full(count.size, _NAN), count)
+        if lost.size == values.size or _is_one_number(padded[:-1], lost.size):
+            one = np.where(count < self.fewest, _NAN, padded[0])
+            return Middle(one, one - one, count)
         numbers = padded.take(self._members, mode="clip")
         narrow, places = self._narrow, self._narrow * NARROW
         with np.errstate(invalid="ignore"):
@@ -138,6 +160,15 @@ class Grouping:
         share = (some / np.maximum(all_of, 1)).astype(np.float32)
         return self.per_entity(share)
 
+    def around(self, rows: I64) -> Around:
+        """The groups of some entities alone, for what is asked of few."""
+        marked = np.zeros(self.count + 1, np.bool_)
+        marked[self.group_of[rows]] = True
+        members = np.flatnonzero(marked.take(self.group_of, mode="clip"))
+        codes = self.group_of[members]
+        codes[codes == self.count] = NO_CODE
+        return Around(members, Grouping(codes, self.fewest), np.searchsorted(members, rows))
+
     def _row_of_each(self, widths: I64) -> I64:
         """In which group's row an entity is, int64, shape (N,); `count` where it is in none."""
         longest = int(np.searchsorted(widths, LARGEST))
@@ -148,6 +179,16 @@ class Grouping:
         members = members[members < row_of.size]
         row_of[members] = self.group_of[members]
         return row_of
+
+
+def _is_one_number(padded: F32, lost: int) -> bool:
+    """Whether all but the lost ones are one number, as most counters of errors are.
+
+    It is told of the first one, and only where some more are equal to it: to ask costs little.
+    """
+    first = padded[0]
+    some = np.count_nonzero(padded[:_SOME] == first) >= _SOME // 2
+    return bool(some and np.count_nonzero(padded != first) == lost and first != NOT_THERE)
 
 
 def _compact(codes: I64) -> AnyArray:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ AnyArray = npt.NDArray[Any]
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 _PlaneKey = tuple[str, str]  # detector, name
+
+T = TypeVar("T")
 
 NO_CODE = -1
 """Code of an entity without a word."""
@@ -105,6 +107,7 @@ class SweepMemory:
         self._tables: dict[tuple[str, str, str], F64] = {}
         self._swept_at: dict[str, float] = {}
         self._codes: dict[str, _Codes] = {}
+        self._lasting: dict[Hashable, tuple[I64, Any]] = {}
         self._sweep: object = None
         self._scratch: dict[Any, Any] = {}
 
@@ -202,6 +205,19 @@ class SweepMemory:
     def words(self, name: str) -> Sequence[str]:
         """The words of `codes` made last under a name, by code."""
         return self._codes[name].words
+
+    def lasting(self, key: Hashable, codes: I64, make: Callable[[I64], T]) -> T:
+        """What is made of codes that seldom change, made anew only when they do. Not exported.
+
+        Args:
+            key: What it is.
+            codes: int64, shape (N,).
+            make: Makes it of the codes, and keeps no hold of them.
+        """
+        kept = self._lasting.get(key)
+        if kept is None or not np.array_equal(kept[0], codes):
+            kept = self._lasting[key] = codes.copy(), make(codes)
+        return cast("T", kept[1])
 
     def scratch(self, sweep: object) -> dict[Any, Any]:
         """What detectors of one sweep share with each other; empty again at the next.

@@ -42,6 +42,29 @@ def growth_a_day(*metrics: str) -> Measure:
     return measure
 
 
+def most_growth_an_hour(scene: Scene, metrics: tuple[str, ...]) -> F32:
+    """What `growth_an_hour` never exceeds, shape (N,): whether it may be judged is not asked."""
+    young, most = scene.once("young", lambda: _young(scene)), _most(scene, metrics, day=False)
+    return np.where(young, np.float32(np.inf), most) if young.any() else most
+
+
+def most_growth_a_day(scene: Scene, metrics: tuple[str, ...]) -> F32:
+    """As `most_growth_an_hour`, of a day."""
+    return _most(scene, metrics, day=True)
+
+
+def _most(scene: Scene, metrics: tuple[str, ...], *, day: bool) -> F32:
+    view = scene.view
+    grown_of = view.increment_24h if day else view.increment_1h
+    grown = [grown_of(name) for name in metrics if name in scene.known_metrics()]
+    if len(grown) == 1:
+        return grown[0]
+    total = np.zeros(len(view), np.float32)
+    for one in grown:
+        total += np.fmax(one, np.float32(0.0))
+    return total
+
+
 def largest_rate(*metrics: str) -> Measure:
     """The largest of some counters' rates a second; of counted seconds, a share of the time."""
 

@@ -21,7 +21,7 @@ from gpuwarden_verdict.detectors.reading import (
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
 from gpuwarden_verdict.windows import FleetReading, KindView
-from gpuwarden_verdict.windows.planes import F32
+from gpuwarden_verdict.windows.planes import F32, F64
 from gpuwarden_wire.metrics import EntityKind
 
 ACTIVE, INACTIVE = "gpu_nvlinks_active", "gpu_nvlinks_inactive"
@@ -104,9 +104,14 @@ class NvlinkDownDetector:
 
 def usual_links(state: FleetReading, view: KindView, fleet: FleetContext) -> F32:
     """Links that should be active: the most this GPU had, or the median of its model."""
+    usual: F32 = np.fmax(view.highest(ACTIVE), links_of_model(state, view, fleet)).astype(
+        np.float32
+    )
+    return usual
+
+
+def links_of_model(state: FleetReading, view: KindView, fleet: FleetContext) -> F64:
+    """Active links of most GPUs of each GPU's model, NaN where few are seen, shape (N,)."""
     readable: Bool = fresh(state, view, ACTIVE, fleet)
     seen = np.where(readable, view.last(ACTIVE), np.nan)
-    usual: F32 = np.fmax(
-        view.highest(ACTIVE), model_median(seen, view, fleet, FEWEST_PEERS)
-    ).astype(np.float32)
-    return usual
+    return model_median(seen, view, fleet, FEWEST_PEERS)

@@ -169,15 +169,18 @@ def usual_among(
 ) -> tuple[F32, F32, Callable[[AnyArray], F32]]:
     """Median, spread and share beyond of each entity's narrowest group that says anything."""
     groupings = [group(scene) for group in groups]
-    usual = np.full(own.shape, np.nan, np.float32)
-    spread = usual.copy()
-    chosen = np.full(own.shape, NO_CODE)
-    for number, grouping in enumerate(groupings):
-        middle = grouping.middle(own)
-        better = (chosen == NO_CODE) & ~np.isnan(grouping.per_entity(middle.median))
-        usual[better] = middle.median[grouping.group_of[better]]
-        spread[better] = middle.spread[grouping.group_of[better]]
-        chosen[better] = number
+    middle = groupings[0].middle(own)
+    usual, spread = (groupings[0].per_entity(one) for one in (middle.median, middle.spread))
+    open_rows = np.flatnonzero(np.isnan(usual))
+    chosen = np.zeros(own.shape, np.int64)
+    for number, grouping in enumerate(groupings[1:], 1):
+        if not open_rows.size:
+            break
+        middle, group_of = grouping.middle(own), grouping.group_of[open_rows]
+        usual[open_rows], spread[open_rows] = middle.median[group_of], middle.spread[group_of]
+        chosen[open_rows] = number
+        open_rows = open_rows[np.isnan(usual[open_rows])]
+    chosen[open_rows] = NO_CODE
 
     def crowd(beyond: AnyArray) -> F32:
         share = np.zeros(own.shape, np.float32)

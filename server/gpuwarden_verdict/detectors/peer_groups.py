@@ -9,6 +9,7 @@ from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.memory import NO_CODE
 from gpuwarden_verdict.windows import KindView
 from gpuwarden_verdict.windows.planes import F64, I64, AnyArray
+from gpuwarden_wire.metrics import EntityKind
 
 UNKNOWN_GROUP = NO_CODE
 """Group of entities that are compared with nobody."""
@@ -30,12 +31,12 @@ def group_median(values: AnyArray, groups: I64, fewest: int) -> F64:
 
 
 def model_median(values: AnyArray, view: KindView, fleet: FleetContext, fewest: int) -> F64:
-    """Median of each GPU's model, as `group_median`; the groups are laid out once a sweep."""
-    shared, key = fleet.memory.scratch(fleet), ("models", id(view), view.changes, fewest)
-    if key not in shared:
-        # the view with it: its identity is not given away
-        shared[key] = view, Grouping(model_codes(view, fleet), fewest)
-    grouping: Grouping = shared[key][1]
+    """Median of each GPU's model, as `group_median`; the groups are laid out once."""
+    grouping = fleet.memory.lasting(
+        ("grouping", EntityKind.GPU, "models", fewest),
+        model_codes(view, fleet),
+        lambda codes: Grouping(codes, fewest),
+    )
     of_group = grouping.middle(values.astype(np.float32)).median
     return grouping.per_entity(of_group).astype(np.float64)
 

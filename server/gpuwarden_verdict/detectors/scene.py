@@ -127,6 +127,15 @@ class Scene:
         """Groups, made once a sweep under a name."""
         return self.once(("grouping", name), lambda: Grouping(codes(), fewest))
 
+    def lasting_grouping(self, name: str, fewest: int, codes: Callable[[], I64]) -> Grouping:
+        """Groups that seldom change, made anew only when they do."""
+        return self.once(
+            ("grouping", name, fewest),
+            lambda: self.fleet.memory.lasting(
+                ("grouping", self.kind, name, fewest), codes(), lambda of: Grouping(of, fewest)
+            ),
+        )
+
     def scopes(self) -> Scopes:
         """What limits are learnt for: pools, of GPUs models in pools."""
         return self.once("scopes", self._scopes)

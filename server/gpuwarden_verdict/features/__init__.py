@@ -15,7 +15,7 @@ from gpuwarden_verdict.features.gpu import GPU_COLUMNS, GPU_VERSION
 from gpuwarden_verdict.features.nic import NIC_COLUMNS, NIC_VERSION
 from gpuwarden_verdict.features.node import NODE_COLUMNS, NODE_VERSION
 from gpuwarden_verdict.features.scene import Column, FeatureScene, Look, Some
-from gpuwarden_verdict.windows.planes import F32, I64
+from gpuwarden_verdict.windows.planes import F32, I64, Bool
 from gpuwarden_wire.metrics import EntityKind
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "FeatureScene",
     "FeatureSet",
     "FeatureTable",
-    "cheap_table",
+    "above_limits",
     "column_of",
     "feature_table",
 ]
@@ -70,12 +70,60 @@ def feature_table(
     Returns:
         Rows in the order of the windows, or of `rows`.
     """
-    return _table(kind, scene, now, range(len(FEATURE_SETS[kind])), rows)
+    look = Look(kind, scene.state, scene.fleet, now, scene.ledger)
+    view = look.view
+    seen = np.flatnonzero(~np.isnan(view.last_seen_at()))
+    chosen = seen if rows is None else seen[rows]
+    some = Some.of_rows(look, chosen) if chosen.size * _FEW < len(view) else None
+    everyone = rows is None and chosen.size == len(view)
+    matrix = np.empty((chosen.size, len(FEATURE_SETS[kind])), dtype=np.float32)
+    for place, column in enumerate(FEATURE_COLUMNS[kind]):
+        make = column.make
+        seen_by_all = column.feature.cheap and make.bound is None  # the first stage made it
+        if some is not None and make.alone and not seen_by_all:
+            matrix[:, place] = make(some)
+        else:
+            whole = _whole(look, place)
+            matrix[:, place] = whole if everyone else whole[chosen]
+    return FeatureTable([view.refs[row] for row in chosen.tolist()], matrix)
 
 
-def cheap_table(kind: EntityKind, scene: FeatureScene, now: float) -> FeatureTable:
-    """As `feature_table`, the cheap columns only: those of `FEATURE_SETS[kind].cheap`."""
-    return _table(kind, scene, now, FEATURE_SETS[kind].cheap, None)
+def above_limits(
+    kind: EntityKind, scene: FeatureScene, now: float, limits: Sequence[tuple[int, float]]
+) -> Bool:
+    """Which entities of a kind that ever reported are above any limit.
+
+    A missing feature is above none. Where a feature's bound is not, it is not made; it is made of
+    those few where it is.
+
+    Args:
+        kind: One of FEATURE_SETS.
+        scene: See `feature_table`.
+        now: See `feature_table`.
+        limits: Places of columns, and the limit of each, in the feature's unit; without any, all
+            entities are above.
+
+    Returns:
+        In the order of `feature_table`.
+    """
+    look = Look(kind, scene.state, scene.fleet, now, scene.ledger)
+    seen = ~np.isnan(look.view.last_seen_at())
+    if not limits:
+        return np.ones(int(np.count_nonzero(seen)), np.bool_)
+    makes = [(place, FEATURE_COLUMNS[kind][place].make, limit) for place, limit in limits]
+    above, maybe = np.zeros(seen.size, np.bool_), np.zeros(seen.size, np.bool_)
+    for place, make, limit in makes:
+        if make.bound is None:
+            above |= _whole(look, place) > limit
+        else:
+            maybe |= make.bound(look) > limit
+    rows = np.flatnonzero(maybe)
+    some = Some.of_rows(look, rows) if rows.size * _FEW < seen.size else look
+    for _, make, limit in makes:
+        if make.bound is not None and rows.size:
+            found = np.asarray(make(some), np.float32) > limit
+            above[rows] |= found if some is not look else found[rows]
+    return above[seen]
 
 
 def column_of(kind: EntityKind, name: str, scene: FeatureScene, now: float) -> F32:
@@ -89,26 +137,6 @@ def column_of(kind: EntityKind, name: str, scene: FeatureScene, now: float) -> F
     """
     look = Look(kind, scene.state, scene.fleet, now, scene.ledger)
     return _whole(look, FEATURE_SETS[kind].names.index(name))
-
-
-def _table(
-    kind: EntityKind, scene: FeatureScene, now: float, places: Sequence[int], rows: I64 | None
-) -> FeatureTable:
-    look = Look(kind, scene.state, scene.fleet, now, scene.ledger)
-    view = look.view
-    seen = np.flatnonzero(~np.isnan(view.last_seen_at()))
-    chosen = seen if rows is None else seen[rows]
-    some = Some.of_rows(look, chosen) if chosen.size * _FEW < len(view) else None
-    everyone = rows is None and chosen.size == len(view)
-    matrix = np.empty((chosen.size, len(places)), dtype=np.float32)
-    for column, place in enumerate(places):
-        make = FEATURE_COLUMNS[kind][place].make
-        if some is not None and make.alone:
-            matrix[:, column] = make(some)
-        else:
-            whole = _whole(look, place)
-            matrix[:, column] = whole if everyone else whole[chosen]
-    return FeatureTable([view.refs[row] for row in chosen.tolist()], matrix)
 
 
 def _whole(look: Look, place: int) -> F32:

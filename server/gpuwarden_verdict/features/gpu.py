@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from gpuwarden_verdict.detectors.drift import CELSIUS_PER_WATT, DRIFT_DETECTORS
 from gpuwarden_verdict.detectors.load import under_load
-from gpuwarden_verdict.detectors.nvlink_down import ACTIVE, MIG, usual_links
+from gpuwarden_verdict.detectors.nvlink_down import ACTIVE, MIG, links_of_model
 from gpuwarden_verdict.detectors.pcie_downtrained import (
     PCIE_GENERATION,
     PCIE_WIDTH,
@@ -103,11 +104,11 @@ _BY_PHASE = (job_phase, model_phase)
 
 def _board(scene: Scene) -> Grouping:
     """GPUs of one node: a hot rack warms them all."""
-    return scene.grouping("board", FEWEST_IN_JOB, lambda: scene.view.node_rows)
+    return scene.lasting_grouping("board", FEWEST_IN_JOB, lambda: scene.view.node_rows)
 
 
 def _of_model(scene: Scene) -> Grouping:
-    return scene.grouping("model", FEWEST_IN_FLEET, scene.models)
+    return scene.lasting_grouping("models", FEWEST_IN_FLEET, scene.models)
 
 
 def _excess(make: Make) -> Make:
@@ -118,11 +119,13 @@ def _excess(make: Make) -> Make:
     """
 
     def excess(look: Look) -> F32:
-        own = np.asarray(make(look), np.float32)
-        usual, _, _ = usual_among(_BY_PHASE, look, own)
-        board = _board(look)
+        of_all = look.everyone.of_all(("own", make.said), lambda all_: _made(make, all_))
+        usual = look.of_all(
+            ("usual", make.said), lambda all_: usual_among(_BY_PHASE, all_, of_all)[0]
+        )
+        own = look.of_all(("own", make.said), lambda all_: of_all)
         with np.errstate(invalid="ignore"):
-            over_node = own - board.per_entity(board.middle(own).median)
+            over_node = own - look.medians_of(_board(look.everyone), of_all)
             smaller: F32 = np.fmin(own - usual, over_node)
         return smaller
 
@@ -131,19 +134,24 @@ def _excess(make: Make) -> Make:
         f"{make.said}, above its peers of the job or model under the same load and above its"
         " board's others: the smaller",
         "unread, or too few peers of either sort",
+        alone=True,
     )
+
+
+def _made(make: Make, look: Look) -> F32:
+    return np.asarray(make(look), np.float32)
 
 
 def _own_share(make: Make) -> Make:
     """A deficit less what its board's others share: a cap of the whole node accuses no GPU."""
 
     def own(look: Look) -> F32:
-        deficit = np.asarray(make(look), np.float32)
-        board = _board(look)
-        common = np.nan_to_num(board.per_entity(board.middle(deficit).median))
+        of_all = look.everyone.of_all(("own", make.said), lambda all_: _made(make, all_))
+        deficit = look.of_all(("own", make.said), lambda all_: of_all)
+        common = np.nan_to_num(look.medians_of(_board(look.everyone), of_all))
         return deficit - np.maximum(common, np.float32(0.0))
 
-    return Make(own, f"{make.said}, less what its board's others share", make.missing)
+    return Make(own, f"{make.said}, less what its board's others share", make.missing, alone=True)
 
 
 @made("temperature less what its own draw explains")
@@ -210,14 +218,18 @@ def _to_limit(metric: str, limit: str) -> Make:
     )
 
 
-@made("time that the driver takes to answer, in times of what is usual for the model")
+@made("time that the driver takes to answer, in times of what is usual for the model", alone=True)
 def _probe_times(look: Look) -> F32:
     """How many times as long as at GPUs of its model the driver takes to answer."""
-    own, model = look.mean("gpu_probe_seconds"), _of_model(look)
-    usual = model.per_entity(model.middle(own).median)
+    own, usual = look.mean("gpu_probe_seconds"), look.of_all("usual probe", _usual_probe)
     with np.errstate(invalid="ignore", divide="ignore"):
         times = own / np.maximum(usual, _FASTEST_PROBE_S)
     return times.astype(np.float32)
+
+
+def _usual_probe(look: Look) -> F32:
+    model = _of_model(look)
+    return model.per_entity(model.middle(look.mean("gpu_probe_seconds")).median)
 
 
 @made("rows remapped for life, decayed over seven days since the last one", alone=True)
@@ -228,11 +240,18 @@ def _remapped_lately(look: Look) -> F32:
     return total(*_REMAPPED)(look) * np.exp(-quiet_s / np.float32(QUIET_S))
 
 
-@made("1 a row remap waits for a reset, 2 one failed, 3 both", alone=True)
-def _remap_state(look: Look) -> F32:
+def _remap_state() -> Make:
     """1 a remap waits for a reset, 2 one failed, 3 both."""
-    waits = look.latest("gpu_row_remap_pending")
-    return waits + np.float32(2.0) * look.latest("gpu_row_remap_failure")
+
+    def state_by(read: Callable[[str], F32]) -> F32:
+        return read("gpu_row_remap_pending") + np.float32(2.0) * read("gpu_row_remap_failure")
+
+    return Make(
+        lambda look: state_by(look.latest),
+        "1 a row remap waits for a reset, 2 one failed, 3 both",
+        alone=True,
+        bound=lambda look: state_by(look.view.last),
+    )
 
 
 @made("memory banks with few spare rows or none", alone=True)
@@ -247,22 +266,29 @@ def _pcie_deficit(detector: PcieDowntrainedDetector) -> Make:
     """Share of lanes or speed that a link under load lacks, of what is usual for the model."""
 
     def make(look: Look) -> F32:
-        most = np.fmin(look.latest(detector.most), detector.usual(look.view, look.fleet))
+        usual = look.of_all(
+            ("usual", detector.name), lambda whole: detector.usual(whole.view, whole.fleet)
+        )
+        most = np.fmin(look.latest(detector.most), usual)
         with np.errstate(invalid="ignore", divide="ignore"):
             lacks = 1.0 - look.latest(detector.metric) / most
         return np.where(under_load(look.view), np.maximum(lacks, 0.0), np.nan).astype(np.float32)
 
     said = f"share of what is usual that `{detector.metric}` lacks under load"
-    return settled(Make(make, said, "unread, or not under load"))
+    return settled(Make(make, said, "unread, or not under load", alone=True))
 
 
 @made(
     "NVLinks that it had, or that most GPUs of the model have, and that are not active",
     "unread, or cut into MIG devices",
+    alone=True,
 )
 def _links_down(look: Look) -> F32:
     """NVLinks that were active, or are at most GPUs of the model, and are not; NaN under MIG."""
-    usual = usual_links(look.state, look.view, look.fleet)
+    of_model = look.of_all(
+        "links", lambda whole: links_of_model(whole.state, whole.view, whole.fleet)
+    )
+    usual = np.fmax(look.view.highest(ACTIVE), of_model).astype(np.float32)
     down = usual - look.latest(ACTIVE)
     return np.where(look.view.last(MIG) == 1.0, np.float32(np.nan), down)
 
@@ -351,7 +377,7 @@ GPU_COLUMNS: tuple[Column, ...] = (
     _memory("rows_remapped_lifetime", make=total(*_REMAPPED)),
     _memory("rows_remapped_uncorrectable_lifetime", make=latest(_REMAPPED[1])),
     _memory("rows_remapped_decayed_7d", make=_remapped_lately),
-    _memory("row_remap_state", make=_remap_state, cheap=True),
+    _memory("row_remap_state", make=_remap_state(), cheap=True),
     _memory("row_remap_banks_short", make=_banks_short),
     _bus("pcie_replays_1h", make=grown_1h("gpu_pcie_replay_total"), cheap=True),
     _bus("pcie_corrected_1h", make=grown_1h(*_PCIE_CORRECTED), cheap=True),

@@ -7,7 +7,8 @@ where events are known: that nothing was heard of a silent node is no good sign.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from gpuwarden_verdict.detectors.measures import (
     change_to_usual,
     growth_a_day,
     growth_an_hour,
+    most_growth_a_day,
+    most_growth_an_hour,
 )
 from gpuwarden_verdict.detectors.peer_deviation import PEER_DETECTORS
 from gpuwarden_verdict.detectors.reading import in_boot_grace
@@ -47,7 +50,12 @@ def column(
 
 def latest(metric: str) -> Make:
     """The latest reading."""
-    return Make(lambda look: look.latest(metric), f"`{metric}` as last read", alone=True)
+    return Make(
+        lambda look: look.latest(metric),
+        f"`{metric}` as last read",
+        alone=True,
+        bound=lambda look: look.view.last(metric),
+    )
 
 
 def mean(metric: str) -> Make:
@@ -69,12 +77,20 @@ def total(*metrics: str) -> Make:
 
 def grown_1h(*metrics: str) -> Make:
     """Growth of some counters in an hour, together."""
-    return _grown(growth_an_hour(*metrics), f"growth of {listed(metrics)} in an hour")
+    return _grown(
+        growth_an_hour(*metrics),
+        f"growth of {listed(metrics)} in an hour",
+        partial(most_growth_an_hour, metrics=metrics),
+    )
 
 
 def grown_24h(*metrics: str) -> Make:
     """Growth of some counters in a day, together."""
-    return _grown(growth_a_day(*metrics), f"growth of {listed(metrics)} in a day")
+    return _grown(
+        growth_a_day(*metrics),
+        f"growth of {listed(metrics)} in a day",
+        partial(most_growth_a_day, metrics=metrics),
+    )
 
 
 def risen(*metrics: str) -> Make:
@@ -87,8 +103,8 @@ def risen(*metrics: str) -> Make:
     )
 
 
-def _grown(measure: Measure, said: str) -> Make:
-    return Make(lambda look: measure(look).value, said, alone=True)
+def _grown(measure: Measure, said: str, bound: Callable[[Look], F32]) -> Make:
+    return Make(lambda look: measure(look).value, said, alone=True, bound=bound)
 
 
 def measured(measure: Measure, said: str, missing: str = UNREAD) -> Make:
@@ -101,6 +117,8 @@ def deviation(detector: str, said: str) -> Make:
     judge = _PEERS[detector]
 
     def make(look: Look) -> F32:
+        if not look.known_metrics().issuperset(judge.needs):
+            return np.full(len(look.view), _NAN)
         return look.once(("measured", judge.name), lambda: judge.measure(look)).value
 
     return Make(make, f"{said} (detector `{detector}`)", "unread, not at work, or too few peers")
@@ -126,6 +144,7 @@ def events_1h(*groups: EventGroup) -> Make:
         f"events of {listed(groups)}, decayed over an hour",
         "no event is known and the node is not heard of",
         alone=True,
+        bound=lambda look: _counted(look, groups, day=False),
     )
 
 
@@ -136,12 +155,18 @@ def events_24h(*groups: EventGroup) -> Make:
         f"events of {listed(groups)}, decayed over a day",
         "no event is known and the node is not heard of",
         alone=True,
+        bound=lambda look: _counted(look, groups, day=True),
     )
 
 
 def _events(look: Look, groups: Sequence[EventGroup], *, day: bool) -> F32:
+    count = _counted(look, groups, day=day)
+    return np.where(look.heard() | (count > 0), count, _NAN)
+
+
+def _counted(look: Look, groups: Sequence[EventGroup], *, day: bool) -> F32:
     count = np.zeros(len(look.view), np.float32)
-    for group in groups:
+    for group in look.view.groups.intersection(groups):
         count = count + look.once(
             ("events", group, day, look.now),
             lambda group=group: (  # type: ignore[misc]  # mypy takes the default for an argument
@@ -150,7 +175,7 @@ def _events(look: Look, groups: Sequence[EventGroup], *, day: bool) -> F32:
                 else look.view.events_1h(group, look.now)
             ),
         )
-    return np.where(look.heard() | (count > 0), count, _NAN)
+    return count
 
 
 def rise_over_peers(metric: str, floor: float) -> Make:

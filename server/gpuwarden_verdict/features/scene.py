@@ -13,9 +13,10 @@ from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.reading import Bool
 from gpuwarden_verdict.detectors.scene import Scene, T
 from gpuwarden_verdict.features.contract import Feature
+from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.ledger import LedgerReading
 from gpuwarden_verdict.windows import FleetReading, KindView
-from gpuwarden_verdict.windows.planes import I64
+from gpuwarden_verdict.windows.planes import F32, I64, Array
 from gpuwarden_wire.metrics import EntityKind
 
 
@@ -49,26 +50,41 @@ class Look(Scene):
         """The same moment, another kind."""
         return Look(kind, self.state, self.fleet, self.now, self.ledger)
 
+    @property
+    def everyone(self) -> Look:
+        """All entities of the kind."""
+        return self
+
+    def of_all(self, key: Hashable, make: Callable[[Look], Array]) -> Array:
+        """Their part, by rows, of what is made of all entities of the kind together."""
+        return self.once(("of all", key, self.now), lambda: make(self))
+
+    def medians_of(self, grouping: Grouping, values: F32) -> F32:
+        """Median of each one's group; `values` are of all entities of the kind."""
+        return grouping.per_entity(grouping.middle(values).median)
+
 
 @dataclass(frozen=True, slots=True)
 class Some(Look):
-    """Some entities of a kind at one moment; for what asks for nothing of the others.
+    """Some entities of a kind at one moment; of the others what is said to be of all.
 
     Attributes:
+        whole: All of the kind.
+        rows: Theirs in its view.
         picked: Their view.
-        heard_of: Which of them are heard of, as the whole kind's readings say.
         kept: What was made of them.
     """
 
+    whole: Look = field(kw_only=True)
+    rows: I64 = field(kw_only=True)
     picked: KindView = field(kw_only=True)
-    heard_of: Bool = field(kw_only=True)
     kept: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
     def of_rows(cls, whole: Look, rows: I64) -> Some:
         """The entities of some rows of the view."""
         parts = whole.kind, whole.state, whole.fleet, whole.now, whole.ledger
-        return cls(*parts, picked=whole.view.only(rows), heard_of=whole.heard()[rows])
+        return cls(*parts, whole=whole, rows=rows, picked=whole.view.only(rows))
 
     @property
     def view(self) -> KindView:
@@ -83,7 +99,25 @@ class Some(Look):
 
     def heard(self) -> Bool:
         """Which of them are heard of."""
-        return self.heard_of
+        return self.once("heard", lambda: self.whole.heard()[self.rows])
+
+    @property
+    def everyone(self) -> Look:
+        """All entities of the kind."""
+        return self.whole
+
+    def of_all(self, key: Hashable, make: Callable[[Look], Array]) -> Array:
+        """Their part, by rows, of what is made of all entities of the kind together."""
+        return cast("Array", self.whole.of_all(key, make)[self.rows])
+
+    def medians_of(self, grouping: Grouping, values: F32) -> F32:
+        """Median of each one's group; `values` are of all entities of the kind."""
+        around = self.once(("around", id(grouping)), lambda: grouping.around(self.rows))
+        return around.medians(values)
+
+    def jobs(self) -> I64:
+        """Job of each."""
+        return self.once("jobs", lambda: self.whole.jobs()[self.rows])
 
 
 UNREAD = "nothing that may be judged was read"
@@ -98,14 +132,17 @@ class Make:
         call: From one kind at one moment to shape (N,), NaN where it is missing.
         said: What it is, for people.
         missing: When it is missing, for people.
-        alone: Whether it asks for nothing of other entities of the kind: then it can be made of
-            some of them.
+        alone: Whether it asks for nothing of other entities of the kind but by `Look.of_all`: then
+            it can be made of some of them.
+        bound: What it never exceeds, shape (N,), where that is cheaper; NaN where it is missing
+            for sure.
     """
 
     call: Callable[[Look], npt.NDArray[np.floating]]
     said: str
     missing: str = UNREAD
     alone: bool = False
+    bound: Callable[[Look], F32] | None = None
 
     def __call__(self, look: Look) -> npt.NDArray[np.floating]:
         """The values."""

@@ -34,11 +34,13 @@ def calm_share(codes: Callable[[Look], I64], troubled: Troubled, whom: str) -> M
     """
 
     def make(look: Look) -> F32:
-        group, trouble = codes(look), troubled(look)
+        whole = look.everyone
+        members, sick = whole.once(
+            ("calm", whom, look.now), lambda: _counted(codes(whole), troubled(whole))
+        )
+        group = look.of_all(("codes", whom), codes)
+        trouble = look.of_all(("trouble", whom), troubled)
         inside = group != NO_CODE
-        size = int(group.max(initial=-1)) + 1
-        members = np.bincount(group[inside], minlength=size)
-        sick = np.bincount(group[inside & trouble], minlength=size)
         share = np.full(group.shape, np.nan, np.float32)
         others = members[group[inside]] - 1
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -50,7 +52,16 @@ def calm_share(codes: Callable[[Look], I64], troubled: Troubled, whom: str) -> M
         make,
         f"share of {whom} without trouble now",
         "not in such a group, or alone in it",
+        alone=True,
     )
+
+
+def _counted(group: I64, trouble: Bool) -> tuple[I64, I64]:
+    """Members of each group, and how many of them have trouble."""
+    inside = group != NO_CODE
+    size = int(group.max(initial=-1)) + 1
+    members = np.bincount(group[inside], minlength=size)
+    return members, np.bincount(group[inside & trouble], minlength=size)
 
 
 def jobs(look: Look) -> I64:
@@ -76,7 +87,7 @@ def _places(look: Look, what: str) -> I64:
     return look.once(("places", what), make)
 
 
-@made("how long the job has run", "no job, or one that ran before this process started")
+@made("how long the job has run", "no job, or one that ran before this process started", alone=True)
 def job_age_hours(look: Look) -> F32:
     """How long the job has run: a program's own mistakes show early, a part's at any time.
 
@@ -84,9 +95,11 @@ def job_age_hours(look: Look) -> F32:
     """
     jobs = look.jobs()
     words = look.fleet.memory.words("jobs") if (jobs != NO_CODE).any() else ()
-    began = np.array([look.fleet.jobs_began.get(job, np.nan) for job in words], np.float64)
     age = np.full(jobs.shape, np.nan, np.float32)
     inside = jobs != NO_CODE
+    began = np.full(len(words), np.nan)
+    for code in set(jobs[inside].tolist()):
+        began[code] = look.fleet.jobs_began.get(words[code], np.nan)
     age[inside] = np.maximum(look.now - began[jobs[inside]], 0.0) / 3600.0
     return age
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,15 +32,13 @@ class FirstStage:
         if self.columns.size == 0:
             return np.ones(matrix.shape[0], np.bool_)
         found = np.zeros(matrix.shape[0], np.bool_)
-        for column, limit in zip(self.columns.tolist(), self.limits.tolist(), strict=True):
+        for column, limit in self.by_column():
             found |= matrix[:, column] > limit
         return found
 
-    def among(self, places: Sequence[int]) -> FirstStage:
-        """The same limits on a matrix of these features only, which have all that it asks for."""
-        where = {place: column for column, place in enumerate(places)}
-        columns = [where[column] for column in self.columns.tolist()]
-        return FirstStage(np.array(columns, np.int64), self.limits)
+    def by_column(self) -> list[tuple[int, float]]:
+        """Which features have a limit, and which."""
+        return list(zip(self.columns.tolist(), self.limits.tolist(), strict=True))
 
 
 EVERYONE = FirstStage(np.empty(0, np.int64), np.empty(0))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_verdict.entities import EntityRef, FaultClass
-from gpuwarden_verdict.features import FeatureScene, FeatureTable, cheap_table, feature_table
+from gpuwarden_verdict.features import FeatureScene, FeatureTable, above_limits, feature_table
 from gpuwarden_verdict.fusion.artifact import FusionModel, FusionModels
 from gpuwarden_verdict.fusion.explain import contributions
 from gpuwarden_verdict.fusion.predict import log_odds, logit, probability
@@ -128,8 +128,7 @@ def score_suspects(
         wanted: Keys of entities that are scored whatever the first stage says.
         now: Epoch seconds.
     """
-    cheap = cheap_table(model.kind, scene, now)
-    passed = model.first_stage.among(model.features.cheap).suspects(cheap.matrix)
+    passed = above_limits(model.kind, scene, now, model.first_stage.by_column())
     passed[_places_of(scene, model.kind, wanted)] = True
     return _scored(model, scene, np.flatnonzero(passed), now)
 

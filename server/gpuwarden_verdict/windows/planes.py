@@ -324,8 +324,9 @@ class KindPlanes:
         other = copy(self)
         other.narrow, other.wide = self.narrow.picked(rows), self.wide.picked(rows)
         other.groups, other.by_group = dict(self.groups), dict(self.by_group)
-        other.refs = list(self.refs)
-        if rows is not None:
+        if rows is None:
+            other.refs = list(self.refs)
+        else:
             other.refs = [self.refs[row] for row in rows.tolist()]
             other.by_group = {name: plane[:, rows] for name, plane in self.by_group.items()}
             other.last_seen_at, other.node_rows = self.last_seen_at[rows], self.node_rows[rows]

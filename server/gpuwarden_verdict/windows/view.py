@@ -42,6 +42,7 @@ class KindView:
         self.changes = planes.changes
         self._planes = planes
         self._columns: dict[tuple[str, str], AnyArray] = {}
+        self._picked_of: tuple[KindView, I64] | None = None
 
     def __len__(self) -> int:
         return len(self._planes.refs)
@@ -55,6 +56,11 @@ class KindView:
     def metrics(self) -> tuple[str, ...]:
         """Metrics that have ever been sent for this kind."""
         return tuple(self._planes.metrics)
+
+    @property
+    def groups(self) -> frozenset[EventGroup]:
+        """Groups of which any event ever came for this kind."""
+        return frozenset(self._planes.groups)
 
     @property
     def node_rows(self) -> I64:
@@ -221,9 +227,7 @@ class KindView:
         What was read of all is theirs too; anything else is as it is now.
         """
         some = KindView(self._planes.picked(rows))
-        if self.changes == self._planes.changes:
-            read = ((key, column) for key, column in self._columns.items() if key[0])
-            some._columns = {key: column[rows] for key, column in read}
+        some._picked_of = self, rows
         return some
 
     def read_ahead(self, columns: Sequence[tuple[str, str]]) -> None:
@@ -241,7 +245,17 @@ class KindView:
 
     def _kept(self, name: str, metric: str) -> Any:
         """A column, read once while nothing changes: it lies scattered over the fleet's rows."""
-        return self._once((name, metric), lambda: self._read(name, metric))
+        return self._once((name, metric), lambda: self._picked(name, metric))
+
+    def _picked(self, name: str, metric: str) -> AnyArray:
+        """From what was read of all, where these are some of them and it was."""
+        if self._picked_of is not None:
+            whole, rows = self._picked_of
+            column = whole._columns.get((name, metric))
+            if column is not None and whole.changes == self.changes:
+                picked: AnyArray = column[rows]
+                return picked
+        return self._read(name, metric)
 
     def _once(self, key: tuple[str, str], read: Callable[[], Array]) -> Array:
         if self.changes != self._planes.changes:

@@ -48,16 +48,6 @@ def test_the_first_stage_lets_through_who_is_above_any_limit() -> None:
     assert EVERYONE.suspects(matrix).all()
 
 
-def test_the_first_stage_reads_a_table_of_cheap_features_alike() -> None:
-    rng = np.random.default_rng(1)
-    matrix = rng.normal(size=(200, 9))
-    whole = stage((2, 0.5), (7, 1.0))
-    cheap = (1, 2, 5, 7)
-    among = whole.among(cheap).suspects(matrix[:, cheap])
-    assert np.array_equal(among, whole.suspects(matrix)) and 0 < among.sum() < 200
-    assert EVERYONE.among(cheap).suspects(matrix[:, cheap]).all()
-
-
 def test_novelty_counts_spreads_on_the_side_that_is_strange() -> None:
     cloud = Novelty(np.zeros(3), np.array([1.0, 2.0, 1.0]), np.array([1.0, -1.0, 0.0]), 5.0)
     parts = cloud.parts(np.array([[3.0, -4.0, -2.0], [-3.0, 4.0, 2.0], [NAN, NAN, 1e9]]))

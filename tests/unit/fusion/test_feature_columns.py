@@ -14,7 +14,7 @@ from gpuwarden_verdict.event_groups import EventGroup
 from gpuwarden_verdict.features import (
     FEATURE_SETS,
     FeatureScene,
-    cheap_table,
+    above_limits,
     column_of,
     feature_table,
 )
@@ -59,19 +59,49 @@ def of(kind: EntityKind, name: str, seen: FeatureScene, fleet: Fleet) -> dict[st
     return dict(zip(keys, made.tolist(), strict=True))
 
 
-def test_some_rows_and_the_cheap_columns_are_those_of_the_whole_table() -> None:
+def test_some_rows_are_those_of_the_whole_table() -> None:
     fleet = at_work(nodes=9)
     fleet.state.note_event(gpu_ref(0, 3), EventGroup.XID_MEMORY, fleet.now, 1)
     fleet.tell([gpu_ref(0, 5)], gpu_pcie_link_width=8.0, gpu_ecc_corrected_volatile_total=4.0)
     for kind in (GPU, NODE):
         whole = feature_table(kind, scene(fleet), fleet.now)
-        cheap = cheap_table(kind, scene(fleet), fleet.now)
-        places = list(FEATURE_SETS[kind].cheap)
-        assert np.array_equal(cheap.matrix, whole.matrix[:, places], equal_nan=True)
         for rows in (np.array([5, 3]) if kind is GPU else np.array([1]), np.arange(9)[::-1]):
             some = feature_table(kind, scene(fleet, silent_nodes=frozenset()), fleet.now, rows)
             assert list(some.refs) == [whole.refs[row] for row in rows.tolist()]
             assert np.array_equal(some.matrix, whole.matrix[rows], equal_nan=True)
+
+
+@pytest.mark.parametrize("boots", [False, True])
+def test_who_is_above_a_limit_is_seen_as_in_the_whole_table(boots: bool) -> None:
+    """The first stage looks at bounds before it looks at features: nobody may slip through."""
+    fleet = at_work(nodes=9)
+    fleet.state.note_event(gpu_ref(0, 3), EventGroup.XID_MEMORY, fleet.now, 1)
+    fleet.state.note_event(gpu_ref(8, 3), EventGroup.XID_MEMORY, fleet.now, 1)
+    errors = {"gpu_ecc_corrected_volatile_total": 4.0, "gpu_pcie_replay_total": 9.0}
+    for sick in (gpu_ref(0, 5), gpu_ref(3, 1), gpu_ref(7, 0)):
+        fleet.tell([sick], gpu_row_remap_pending=1.0, gpu_row_remap_failure=0.0, **errors)
+        fleet.now += 10.0
+        later = {name: 3.0 * count for name, count in errors.items()}
+        fleet.tell([sick], gpu_power_watts=80.0, gpu_recovery_action=1.0, **later)
+    if boots:
+        fleet.tell([node_ref(3)], node_uptime_seconds=60.0)
+    silent = frozenset({"n7"})
+    for kind in (GPU, NODE):
+        whole = feature_table(kind, scene(fleet, silent_nodes=silent), fleet.now).matrix
+        told = 0
+        for place in FEATURE_SETS[kind].cheap:
+            name = FEATURE_SETS[kind].names[place]
+            for limit in (-1.0, 0.0, 0.4, 2.0, 1e6):
+                limits = [(place, limit)]
+                found = above_limits(kind, scene(fleet, silent_nodes=silent), fleet.now, limits)
+                assert np.array_equal(found, whole[:, place] > limit), name
+                told += int(found.sum())
+        assert told
+        limits = [(place, 0.5) for place in FEATURE_SETS[kind].cheap]
+        found = above_limits(kind, scene(fleet, silent_nodes=silent), fleet.now, limits)
+        cheap = whole[:, list(FEATURE_SETS[kind].cheap)]
+        assert np.array_equal(found, (cheap > 0.5).any(axis=1)) and 0 < found.sum() < found.size
+        assert above_limits(kind, scene(fleet, silent_nodes=silent), fleet.now, []).all()
 
 
 def test_of_a_silent_node_nothing_is_known_but_what_is_on_record() -> None:
