@@ -11,6 +11,7 @@ from gpuwarden_verdict.entities import (
     Rung,
     Severity,
 )
+from gpuwarden_verdict.feature_words import amount_of, said_of
 from gpuwarden_verdict.policy.judgement import LEARNED_DETECTOR
 from gpuwarden_verdict.signals import (
     Contribution,
@@ -81,7 +82,7 @@ def _unknown(risk: Risk, now: float) -> Signal:
     terms = {term.name: term for term in risk.contributions}
     strange = [terms[name] for name in risk.strange if name in terms]
     planes = [term.plane for term in strange if term.plane is not None]
-    said = ", ".join(f"{term.name} = {term.value:.3g}" for term in strange)
+    said = ", ".join(_reading(term) for term in strange)
     return Signal(
         entity=risk.entity,
         fault_class=FaultClass.UNKNOWN,
@@ -142,6 +143,10 @@ def _leading_terms(risk: Risk) -> list[Contribution]:
     return sorted(raising, key=lambda term: -term.log_odds)[:_NAMED_TERMS]
 
 
+def _reading(term: Contribution) -> str:
+    return f"{said_of(term.name)} {amount_of(term.name, term.value)}"
+
+
 def _in_words(terms: list[Contribution]) -> str:
-    said = [f"{term.name} = {term.value:.3g} ({term.log_odds:+.2f})" for term in terms]
+    said = [f"{_reading(term)} ({term.log_odds:+.2f})" for term in terms]
     return ", ".join(said) or "no single reading stands out"

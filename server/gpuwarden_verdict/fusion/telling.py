@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpuwarden_verdict.feature_words import amount_of, said_of
 from gpuwarden_verdict.features import FEATURE_COLUMNS
 from gpuwarden_verdict.fusion.artifact import FusionModel
 from gpuwarden_verdict.fusion.explain import contributions
 from gpuwarden_verdict.fusion.fuse import INTERCEPT, RULE_FLOOR, VETO
 from gpuwarden_verdict.fusion.predict import log_odds, logit, probability
-from gpuwarden_verdict.fusion.wording import amount_of, said_of
 from gpuwarden_verdict.signals import Contribution, Plane, Risk
 
 F64 = npt.NDArray[np.float64]
@@ -202,9 +202,18 @@ def _without(
     rows = np.repeat(row[None, :], len(raising), axis=0)
     for number, place in enumerate(raising):
         rows[number, place] = _healthy(model, place, float(row[place]))
-    chances = probability(_odds(model, risk, rows))
+    odds = _odds(model, risk, rows)
+    floor = max(
+        (logit(one.value) for one in risk.contributions if one.name == RULE_FLOOR),
+        default=-math.inf,
+    )
     return tuple(
-        _one_without(features[place].name, float(rows[number, place]), float(chances[number]))
+        _one_without(
+            features[place].name,
+            float(rows[number, place]),
+            float(probability(odds[number])),
+            held=bool(odds[number] <= floor),
+        )
         for number, place in enumerate(raising)
     )
 
@@ -233,11 +242,12 @@ def _odds(model: FusionModel, risk: Risk, rows: npt.NDArray[np.float32]) -> F64:
     return odds
 
 
-def _one_without(name: str, healthy: float, chance: float) -> Without:
+def _one_without(name: str, healthy: float, chance: float, *, held: bool) -> Without:
     told = f"without {said_of(name)}:"
     if not math.isnan(healthy):
         told = f"with {said_of(name)} at the healthy {amount_of(name, healthy)}:"
-    return Without(name, healthy, chance, f"{told} {_chance(chance)}")
+    why = ", where a rule that acts alone holds it" if held else ""
+    return Without(name, healthy, chance, f"{told} {_chance(chance)}{why}")
 
 
 def _chance(chance: float) -> str:

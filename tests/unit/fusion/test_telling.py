@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gpuwarden_verdict.entities import EntityRef, FaultClass
+from gpuwarden_verdict.feature_words import amount_of, said_of
 from gpuwarden_verdict.features import FEATURE_SETS
 from gpuwarden_verdict.fusion import FusionModel, explain_risk
 from gpuwarden_verdict.fusion.explain import contributions
 from gpuwarden_verdict.fusion.predict import log_odds, logit, probability
-from gpuwarden_verdict.fusion.wording import amount_of, said_of
 from gpuwarden_verdict.signals import Contribution, Plane, Risk
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.simulated import shipped_model
@@ -93,6 +93,9 @@ def test_floor_and_veto_are_lines_and_hold_without_the_feature_too() -> None:
     assert "97%" in lines["rule_floor"].sentence
     assert sum(line.log_odds for line in told.lines) == pytest.approx(logit(told.probability))
     assert all(one.probability >= 0.97 - 1e-9 for one in told.without)
+    held = [one for one in told.without if one.probability <= 0.97 + 1e-9]
+    said = [one for one in told.without if one.sentence.endswith("a rule that acts alone holds it")]
+    assert held and said == held, "why it stays is said"
 
 
 def test_a_risk_of_another_model_is_not_explained_by_this_one() -> None:

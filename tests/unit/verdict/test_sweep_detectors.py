@@ -185,7 +185,7 @@ def test_the_learnt_score_is_advice_unless_the_gate_is_open() -> None:
     advice = detect_risk(risk(0.9, warm), START, may_exclude=False)
     assert advice is not None
     assert (advice.max_rung, advice.severity) == (Rung.SUSPECT, Severity.WARNING)
-    assert "temperature_excess_celsius = 14" in advice.sentence
+    assert "temperature excess 14 C" in advice.sentence
     order = detect_risk(risk(0.9, warm), START, may_exclude=True)
     assert order is not None
     assert (order.max_rung, order.severity) == (Rung.EXCLUDE, Severity.ERROR)
