@@ -98,9 +98,10 @@ def retrain(fetched: Path, promoted: Path, out: Path, seed: int) -> TrainReport:
 
 def _check(told: Fetched, learns: NDArray[np.bool_]) -> None:
     if told.labelled < FEWEST_INCIDENTS:
+        late = f" ({told.acted} more were excluded before any was kept)" if told.acted else ""
         raise TrainingError(
             f"{told.labelled} incidents of kind {told.dataset.kind} are labelled and have rows"
-            f" that teach, at least {FEWEST_INCIDENTS} are wanted: label more with"
+            f" that teach{late}, at least {FEWEST_INCIDENTS} are wanted: label more with"
             " `gpuwarden verdict`, or train from recordings"
         )
     positive = int((learns & told.dataset.needed).sum())

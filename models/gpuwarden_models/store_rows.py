@@ -96,6 +96,7 @@ class Fetched:
         labelled: Incidents that somebody judged and of whose time there are rows that teach: others
             count for nothing.
         faults: Of these, such that needed action.
+        acted: Such that were judged, and excluded before any row of theirs was kept.
         costs: Of a wrong decision; None where nobody set any.
     """
 
@@ -103,6 +104,7 @@ class Fetched:
     weights: NDArray[np.float64]
     labelled: int
     faults: int
+    acted: int
     costs: StoredCosts | None
 
 
@@ -127,21 +129,22 @@ def read_fetched(folder: Path, model: FusionModel) -> Fetched:
         if label.entity_kind == model.kind.value
     ]
     rows.sort(key=lambda row: (row.entity, row.at))
-    dataset, labelled = _dataset(folder, rows, labels, model)
+    dataset, labelled, acted = _dataset(folder, rows, labels, model)
     costs = folder / "costs.json"
     return Fetched(
         dataset=dataset,
         weights=_weights(dataset, rows, model.horizon_s),
         labelled=labelled,
         faults=len(dataset.cases),
+        acted=acted,
         costs=_decode(costs, costs.read_bytes(), StoredCosts) if costs.exists() else None,
     )
 
 
 def _dataset(
     folder: Path, rows: Sequence[StoredRow], labels: Sequence[StoredLabel], model: FusionModel
-) -> tuple[Dataset, int]:
-    """The rows with their truth, and how many labels taught any of them."""
+) -> tuple[Dataset, int, int]:
+    """The rows with their truth; how many labels taught any of them, and how many came too late."""
     places = {row.entity: EntityRef(model.kind, row.entity, row.node_id) for row in rows}
     index = {entity: place for place, entity in enumerate(places)}
     entity = np.array([index[row.entity] for row in rows], np.int64)
@@ -176,7 +179,11 @@ def _dataset(
         cases=tuple(_case(index[one.entity], one, model.horizon_s) for one in taught if one.needed),
         step_s=SAMPLE_EVERY_S,
     )
-    return dataset, len(taught)
+    late = sum(
+        label.needed is not None and label not in taught and bool(span.acted.any())
+        for label, span in zip(known, spans, strict=True)
+    )
+    return dataset, len(taught), late
 
 
 @dataclass(frozen=True, slots=True, eq=False)

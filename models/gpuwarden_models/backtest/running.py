@@ -16,6 +16,7 @@ from gpuwarden_models.backtest.scores import Watched, score
 from gpuwarden_models.frames import Frame
 from gpuwarden_verdict.engine import FleetEngine
 from gpuwarden_verdict.fusion import FusionModels
+from gpuwarden_verdict.fusion.gate import exclude_limits
 from gpuwarden_verdict.policy.document import Cap, Mode, PolicyDocument
 from gpuwarden_verdict.policy.parse import pool_of
 from gpuwarden_wire.metrics import EntityKind
@@ -113,7 +114,7 @@ def backtest(
         scores=score(found, history.labels, watched) if history.labels else None,
         gpus=tuple(sorted(node_of)),
         exclude_confidence=max(
-            (pool_of(rules, node).exclude_confidence for node in history.nodes), default=1.0
+            (max(exclude_limits(pool_of(rules, node))) for node in history.nodes), default=1.0
         ),
     )
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from math import exp, lgamma, log
 
+from gpuwarden_verdict.entities import FaultClass, Rung
 from gpuwarden_verdict.fusion.artifact import FusionModel
 from gpuwarden_verdict.policy.document import PoolPolicy
 from gpuwarden_verdict.signals import Plane, Risk
@@ -108,6 +109,14 @@ def planes_gate(risk: Risk | None) -> Gate:
     return Gate(() if risk is None else tuple(_planes_missing(risk)))
 
 
+def exclude_limits(pool: PoolPolicy) -> frozenset[float]:
+    """The confidences from which a pool excludes: one, or several where rules differ by class."""
+    if not pool.rules:
+        return frozenset({pool.exclude_confidence})
+    said = (pool.confidence_of(fault_class, Rung.EXCLUDE) for fault_class in FaultClass)
+    return frozenset(pool.exclude_confidence if one is None else one for one in said)
+
+
 def supporting_planes(risk: Risk) -> Mapping[Plane, float]:
     """Planes whose features together raise the log-odds by PLANE_LOG_ODDS or more, and how much."""
     raised: dict[Plane, float] = {}
@@ -131,11 +140,11 @@ def _missing_of(trial: TrialRun, model: FusionModel, pool: PoolPolicy) -> Sequen
     if trial.model_digest != model.digest:
         was, now = trial.model_digest[:_DIGITS_TOLD], model.digest[:_DIGITS_TOLD]
         return [f"{told} tried another file of that name ({was}, in use is {now}): try this one"]
-    missing, tried = [], trial.exclude_confidence
-    if tried > pool.exclude_confidence:
+    missing, tried, asked = [], trial.exclude_confidence, min(exclude_limits(pool))
+    if tried > asked:
         missing.append(
             f"{told} counted exclusions from a confidence of {tried:g} on, pool {pool.name}"
-            f" excludes from {pool.exclude_confidence:g}: try it at that"
+            f" excludes from {asked:g}: try it at that"
         )
     bound = trial.bound_per_gpu_day
     if bound > TOLERATED_PER_GPU_DAY:

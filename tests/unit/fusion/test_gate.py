@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpuwarden_verdict.entities import EntityRef, FaultClass
+from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung
 from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun, score_gate, supporting_planes
-from gpuwarden_verdict.policy.document import Cap, Mode, PoolPolicy
+from gpuwarden_verdict.policy.document import Cap, Mode, PoolPolicy, Rule
 from gpuwarden_verdict.signals import Contribution, Plane, Risk
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.simulated import shipped_model
@@ -90,6 +90,15 @@ def test_a_trial_of_another_file_of_that_name_or_at_a_higher_limit_does_not_coun
         " 0.95 on, pool train excludes from 0.8: try it at that",
     )
     assert score_gate(shipped_model(), None, pool(), [trial(exclude_confidence=0.5)]).open
+
+
+def test_a_rule_that_excludes_one_class_sooner_wants_a_trial_at_that() -> None:
+    sooner = Rule(classes=(FaultClass.THERMAL,), rungs=(Rung.EXCLUDE,), confidence=0.5)
+    later = replace(sooner, confidence=0.95)
+    asks = replace(pool(), rules=(sooner,))
+    assert "excludes from 0.5" in score_gate(shipped_model(), None, asks, [trial()]).missing[0]
+    assert score_gate(shipped_model(), None, asks, [trial(exclude_confidence=0.5)]).open
+    assert score_gate(shipped_model(), None, replace(pool(), rules=(later,)), [trial()]).open
 
 
 def test_one_trial_that_misses_nothing_suffices() -> None:

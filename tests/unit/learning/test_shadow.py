@@ -29,6 +29,7 @@ from gpuwarden_server.learning.watching import ChallengerTurns
 from gpuwarden_verdict.entities import EntityState, FaultClass, Rung, Severity
 from gpuwarden_verdict.fusion.gate import TrialKind, TrialRun
 from gpuwarden_verdict.incidents.domain import EvidenceItem
+from gpuwarden_verdict.policy.document import PoolPolicy, Rule
 from gpuwarden_verdict.policy.parse import BUILT_IN, parse_policy, pool_of
 from gpuwarden_verdict.signals import Contribution, Plane, Risk
 from gpuwarden_wire.metrics import EntityKind
@@ -181,14 +182,14 @@ def risk_of(probability: float, planes: int = 2, **changes: Any) -> Risk:
 class Spoken:
     """What one score says, looked at each 10 s."""
 
-    def __init__(self, around: Surroundings = CALM) -> None:
-        self.voices, self.fleet, self.around = ScoreVoices(), Watched(), around
+    def __init__(self, around: Surroundings = CALM, pool: PoolPolicy = BUILT_IN) -> None:
+        self.voices, self.fleet, self.around, self.pool = ScoreVoices(), Watched(), around, pool
 
     def look(self, probability: float, planes: int = 2, **changes: Any) -> bool:
         """Whether a would-be exclusion begins."""
         now = self.fleet.now + 10.0
         says = [risk_of(probability, planes, **changes)]
-        opinions = self.voices.hear(says, lambda _: self.around, lambda _: BUILT_IN, now)
+        opinions = self.voices.hear(says, lambda _: self.around, lambda _: self.pool, now)
         return any(one.until is None for one in self.fleet.look(10.0, *opinions))
 
     def excludes(self, probability: float, planes: int = 2, **changes: Any) -> bool:
@@ -205,6 +206,17 @@ def test_it_would_exclude_by_the_policys_confidence_and_two_planes(
 ) -> None:
     assert Spoken().excludes(probability, planes) is would
     assert not Spoken().excludes(probability, planes, operating_point=0.95)
+
+
+def test_where_limits_differ_by_class_the_lowest_is_tried_for_all() -> None:
+    """A trial speaks for one limit; what it says too much of keeps the gate closed for longer."""
+    sooner = Rule(classes=(FaultClass.THERMAL,), rungs=(Rung.EXCLUDE,), confidence=0.6)
+    assert Spoken(pool=replace(BUILT_IN, rules=(sooner,))).excludes(0.7)
+    policy = parse_policy(
+        '[[defaults.rules]]\nclasses = ["thermal"]\nrungs = ["exclude"]\nconfidence = 0.6\n'
+    )
+    limit = TriedLimit(lambda: policy, lambda node: pool_of(policy, node), lambda: 1)
+    assert limit.over(["a1"]) == 0.6
 
 
 def test_it_waits_for_the_settle_time_and_a_flicker_never_counts() -> None:

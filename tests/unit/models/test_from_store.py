@@ -178,6 +178,8 @@ def test_what_we_did_ourselves_teaches_nothing(tmp_path: Path) -> None:
     assert told.dataset.usable[own["GPU-1"]].tolist() == [True, False, False]
     assert not told.dataset.usable[own["GPU-2"]].any()
     assert (told.labelled, told.faults) == (3, 1), "GPU-2 has no row of before"
+    with pytest.raises(TrainingError, match=r"that teach \(1 more were excluded before any"):
+        retrain(folder, PROMOTED, tmp_path / "out", 1)
 
 
 def test_a_row_taken_at_random_stands_for_those_that_were_not(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from gpuwarden_server.learning.shadow.domain import (
 )
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.fusion import FusionModel, TrialRun, score_gate
-from gpuwarden_verdict.fusion.gate import TrialKind
+from gpuwarden_verdict.fusion.gate import TrialKind, exclude_limits
 from gpuwarden_verdict.policy.document import PolicyDocument
 from gpuwarden_wire.metrics import EntityKind
 
@@ -85,7 +85,7 @@ class ShadowDesk:
         key = (kind, model.version)
         told = self._book.told(key, model.horizon_s, NEWEST)
         if told is None:
-            limit = max(pool.exclude_confidence for pool in self._policy.pools)
+            limit = max(min(exclude_limits(pool)) for pool in self._policy.pools)
             tried = TriedModel(kind, model.version, model.digest, limit)
             told = Told(new_run(tried, role, self._clock.now()), _NO_TALLY, ())
         trials = self._book.trials(key)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from gpuwarden_verdict.fusion.gate import exclude_limits
 from gpuwarden_verdict.policy.document import PolicyDocument, PoolPolicy
 
 
 class TriedLimit:
-    """The highest confidence from which any pool of the fleet excludes; one thread uses it.
+    """The highest confidence from which every pool of the fleet excludes; one thread uses it.
 
-    A trial pools the healthy time of all nodes: it speaks for the strictest of their limits only.
+    Of a pool whose rules differ by class the lowest counts. A trial pools the healthy time of all
+    nodes, so that it speaks for the highest of their limits only.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class TriedLimit:
             node_ids: Of the fleet.
         """
         policy = self._policy_of()
-        limits = {pool.exclude_confidence for pool in policy.pools}
+        limits = {min(exclude_limits(pool)) for pool in policy.pools}
         if len(limits) == 1:
             return limits.pop()
         known = (policy.version, self._version_of())
@@ -51,5 +53,5 @@ class TriedLimit:
     def _limit_of(self, node_id: str) -> float:
         limit = self._of_node.get(node_id)
         if limit is None:
-            limit = self._of_node[node_id] = self._pool_of(node_id).exclude_confidence
+            limit = self._of_node[node_id] = min(exclude_limits(self._pool_of(node_id)))
         return limit

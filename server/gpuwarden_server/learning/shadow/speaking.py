@@ -17,7 +17,7 @@ from gpuwarden_verdict.detectors.learned import (
     learned_probability,
 )
 from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
-from gpuwarden_verdict.fusion.gate import WANTED_PLANES, supporting_planes
+from gpuwarden_verdict.fusion.gate import WANTED_PLANES, exclude_limits, supporting_planes
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident
 from gpuwarden_verdict.incidents.evidence import join_signal, new_item
 from gpuwarden_verdict.incidents.lifecycle import advance
@@ -125,8 +125,15 @@ def _would_exclude(voice: _Voice, around: Surroundings, pool: PoolPolicy, now: f
         tuple(_with_item(one, voice.item) for one in opened.values() if _holds_score(one, entity)),
         state=around.state or EntityState.HEALTHY,
     )
-    judged = judge_case(case, pool, now)
+    judged = judge_case(case, _readiest(pool), now)
     return judged is not None and judged.rung >= Rung.EXCLUDE and judged.decided_by == BY_SCORE
+
+
+def _readiest(pool: PoolPolicy) -> PoolPolicy:
+    """The pool with one limit for all classes, the lowest: a trial speaks for one."""
+    if not pool.rules:
+        return pool
+    return replace(pool, exclude_confidence=min(exclude_limits(pool)), rules=())
 
 
 def _holds_score(incident: Incident, entity: EntityRef) -> bool:
