@@ -163,6 +163,8 @@ def test_it_is_recorded_at_the_server_as_a_trial_that_the_gate_goes_by(
         play = ["backtest", str(home), "--record"]
         assert run([*at, "backtest", str(folder / Form.PARQUET), "--record"]) == ExitCode.USAGE
         assert "is simulated" in capsys.readouterr().err
+        assert run([*at, *play, "--keep-caps"]) == ExitCode.USAGE
+        assert "held back would not count" in capsys.readouterr().err
         assert run([*at, *play]) != ExitCode.DONE
         assert "not known here" in capsys.readouterr().err
         introduce(server)

@@ -92,7 +92,7 @@ def backtest(
         scores = {} if rules_alone else _models(model)
         played = _Played(recording, getattr(history, "origin", ""))
         if record:
-            _refuse_simulated(played)
+            _refuse_trial(played, keep_caps=keep_caps)
         report = _play(history, source, _rules(policy), scores, keep_caps)
         _write(report, json_file, html_file)
     except errors as error:
@@ -110,8 +110,14 @@ class _Played:
     origin: str
 
 
-def _refuse_simulated(played: _Played) -> None:
-    """Before hours of play: the server refuses it anyway."""
+def _refuse_trial(played: _Played, *, keep_caps: bool) -> None:
+    """Before hours of play: the server refuses what is simulated anyway."""
+    if keep_caps:
+        raise CommandError(
+            ExitCode.USAGE,
+            "--record: with --keep-caps, false exclusions that a cap held back would not count",
+            "leave --keep-caps away",
+        )
     if played.origin == "simulated":
         raise CommandError(
             ExitCode.USAGE,
