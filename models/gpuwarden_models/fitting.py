@@ -12,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 
 from gpuwarden_models.datasets import Dataset
 from gpuwarden_models.export import PlainModel, plain_model
+from gpuwarden_models.surroundings import LIFELONG
 from gpuwarden_verdict.features import FeatureSet
 from gpuwarden_verdict.fusion.predict import probability
 from gpuwarden_verdict.fusion.trees import trees_from_arrays
@@ -104,8 +105,10 @@ def _with_gaps(
     """The rows, and each twice more: as young windows see it, and with columns missing at random.
 
     A fleet lacks what its exporter does not give, and for hours what takes hours to know: the
-    score must not rest on one column where others say the same.
+    score must not rest on one column where others say the same. LIFELONG ones are in none.
     """
+    lifelong = np.array([name.endswith(LIFELONG) for name in features.names])
+    matrix = np.where(lifelong, np.float32(np.nan), matrix)
     slow = np.array([SLOW_TO_KNOW in name for name in features.names])
     young = np.where(slow, np.float32(np.nan), matrix)
     holes = np.random.default_rng(0).random(matrix.shape) < GAPS

@@ -29,11 +29,16 @@ _OPERATING_POINTS = np.round(np.arange(0.2, 0.91, 0.02), 2)
 _PASSED = (0.01, 0.02, 0.05, 0.1, 0.2)  # share of healthy rows that reach the trees
 _DECILES = np.arange(0.1, 0.91, 0.1)
 
+LIFELONG = ("_lifetime", "_decayed_7d")
+"""Ends of names of features that count since a part was made. In a recording of days the parts that
+have any are those that failed in it; in a fleet sound parts have counted for years. So they teach
+nothing: what they counted lately has features of its own."""
+
 _FEW = 0.999  # of healthy rows are within a spread of a feature
 _FEWER = 0.9999  # of healthy rows are within the distance that is taken times _ROOM
 _ROOM = 1.5
 _LEAST_DISTANCE = 3.0
-_NEVER = 1e12  # spread of a feature that training never saw: it is strange nowhere
+_NEVER = 1e12  # spread of a feature that training never saw, or may not: it is strange nowhere
 
 _LEAST_SPREADS: Mapping[str, float] = {
     "celsius": 5.0,
@@ -157,7 +162,7 @@ def novelty_of(features: FeatureSet, healthy: Numbers, others: NDArray[np.float3
     for place, name in enumerate(features.names):
         column = healthy[:, place]
         column = column[~np.isnan(column)]
-        if column.size == 0:
+        if column.size == 0 or name.endswith(LIFELONG):
             continue
         low, center[place], high = np.quantile(column, (1.0 - _FEW, 0.5, _FEW))
         above, below = high - center[place], center[place] - low

@@ -10,6 +10,7 @@ import pytest
 from gpuwarden_models.replay import Replay
 from gpuwarden_models.simulator.simulation import Setting, Simulation
 from gpuwarden_models.simulator.story import FaultName, ScriptedFault
+from gpuwarden_models.surroundings import LIFELONG
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors import detect_sweep
 from gpuwarden_verdict.detectors.learned import detect_risk
@@ -89,6 +90,14 @@ def test_the_score_names_the_overheating_gpu_long_before_any_rule_and_no_other(s
     assert risk.entity.key == gpu and risk.fault_class is FaultClass.THERMAL
     signal = detect_risk(risk, watched.simulation.now, may_exclude=False)
     assert signal is not None and "temperature" in signal.sentence
+
+
+def test_no_score_rests_on_what_a_part_counted_in_all_its_life() -> None:
+    """Recordings begin with new parts; a fleet's sound parts have counted for years."""
+    for model in shipped_models().values():
+        splits = np.unique(model.trees.feature[~model.trees.leaf]).tolist()
+        names = {model.features.names[place] for place in splits}
+        assert names and not {name for name in names if name.endswith(LIFELONG)}
 
 
 @pytest.mark.parametrize("rack", ["*", "gpu-0006"])
