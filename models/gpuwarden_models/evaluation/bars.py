@@ -128,7 +128,8 @@ def _all_bar(results: Results, name: str, traced: list[Trace], traces: list[Trac
         verdict = Verdict.BOUND
     words = (
         f"{one.found} of {one.incidents} excluded, {share(plain(one.recall))}"
-        f" ({span(plain(one.recall_interval))}); of all {every.incidents}, traceless ones too,"
+        f" ({span(plain(one.recall_interval))}), {one.covered} more came while theirs stood"
+        f" excluded for an earlier one; of all {every.incidents}, traceless ones too,"
         f" {share(plain(every.recall))}; {false} false exclusions in {days:.1f} healthy"
         f" days of 500 GPUs ({where}): at most {number(plain(bound))} a day"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, inf, nextafter
 from statistics import median
 
@@ -56,7 +56,9 @@ class Operating:
 
     Attributes:
         threshold: Score from which it alarms.
-        incidents: All.
+        incidents: All but those that were covered.
+        covered: Those that came while their entity stood at the threshold, rightly, for an earlier
+            fault: nothing was left to find, and nothing found them.
         found: Alarmed before their end.
         recall: found / incidents; NaN where there is none.
         recall_interval: 95 %, nodes drawn anew.
@@ -74,6 +76,7 @@ class Operating:
 
     threshold: float
     incidents: int
+    covered: int
     found: int
     recall: float
     recall_interval: Interval
@@ -109,7 +112,11 @@ def operating(traces: Sequence[Trace], threshold: float, seed: int) -> Operating
         threshold: Score from which it alarms.
         seed: Draws of nodes.
     """
-    found = [(one, one.first_alarm(threshold)) for trace in traces for one in trace.incidents]
+    left = [
+        replace(trace, incidents=tuple(i for i in trace.incidents if i.covered < threshold))
+        for trace in traces
+    ]
+    found = [(one, one.first_alarm(threshold)) for trace in left for one in trace.incidents]
     hits = [one for one, at in found if at is not None]
     false = sum(score >= threshold for trace in traces for score in trace.false)
     days = sum(trace.fleet_days for trace in traces)
@@ -119,9 +126,10 @@ def operating(traces: Sequence[Trace], threshold: float, seed: int) -> Operating
     return Operating(
         threshold=threshold,
         incidents=len(found),
+        covered=sum(len(trace.incidents) for trace in traces) - len(found),
         found=len(hits),
         recall=recall,
-        recall_interval=_recall_interval(traces, threshold, seed),
+        recall_interval=_recall_interval(left, threshold, seed),
         false=false,
         fleet_days=days,
         false_a_day=rate,

@@ -37,8 +37,10 @@ def system_page(results: Results) -> tuple[str, dict[str, Any]]:
         " learnt scores' gate open, but for the planes that it asks of each risk. Readings come"
         " from exporters as a recording keeps them. A fault counts as found where a flag of its"
         " entity or node began in it, from its precursor until its end; what stood before finds"
-        " nothing, and is false. A fault leaves a trace where the program that made it up changed"
-        ' anything that is read or logged, noticed or not. "Real background":'
+        " nothing, and is false, save where it began rightly, for an earlier fault: nobody repairs"
+        " what a recording excludes. Such faults are left out, and told as (+n). A fault leaves a"
+        " trace where the program that made it up changed anything that is read or logged, noticed"
+        ' or not. "Real background":'
         " healthy GPUs show readings of real H100 (public data), spliced into simulated ones.",
         f"### Excluded\n\n{_sets(excluded)}",
         f"### Shown as suspect or excluded\n\n{_sets(suspect)}",
@@ -61,8 +63,9 @@ def system_traces(results: Results, some: Sequence[Recipe]) -> list[Trace]:
 
 
 def hard(traces: Sequence[Trace]) -> list[IncidentTrace]:
-    """Faults with a kernel line that acts alone."""
-    return [one for trace in traces for one in trace.incidents if one.line_at is not None]
+    """Faults with a kernel line that acts alone, but those of what stood excluded already."""
+    all_of = (one for trace in traces for one in trace.incidents)
+    return [one for one in all_of if one.line_at is not None and one.covered < EXCLUDED]
 
 
 def hard_delays(traces: Sequence[Trace]) -> list[float]:
@@ -105,7 +108,7 @@ def operating_cells(one: Operating) -> tuple[str, ...]:
         for rate, floor in zip(plain(one.precision), plain(one.precision_floor), strict=True)
     ]
     return (
-        str(one.incidents),
+        f"{one.incidents} (+{one.covered})" if one.covered else str(one.incidents),
         str(one.found),
         f"{share(plain(one.recall))} ({span(plain(one.recall_interval))})",
         str(one.ahead),

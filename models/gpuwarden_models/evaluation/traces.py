@@ -33,11 +33,14 @@ class IncidentTrace:
         incident: The incident.
         climbs: Each rise between its precursor and its end, earliest first.
         line_at: First kernel line that acts alone, epoch seconds; None for none.
+        covered: Height of an alarm that stood when it came, rightly, for an earlier fault: at
+            thresholds up to it nothing was left to find. 0 for none.
     """
 
     incident: Incident
     climbs: tuple[Climb, ...]
     line_at: float | None = None
+    covered: float = 0.0
 
     def first_alarm(self, threshold: float) -> float | None:
         """When the score first rose to the threshold from below; None never."""
@@ -151,8 +154,10 @@ def trace_flags(ground: Ground, flags: Sequence[Flag]) -> Trace:
     false = sorted((height for height in heights if height > 0), reverse=True)
     traces = []
     for incident, concerned in zip(ground.incidents, ground.concerned, strict=True):
-        own = [flag for number, flag in found if number in concerned]
-        traces.append(IncidentTrace(incident, _flag_climbs(incident, own)))
+        own = [(number, flag) for number, flag in found if number in concerned]
+        covered = max((_covers(ground, n, flag, incident) for n, flag in own), default=0.0)
+        climbs = _flag_climbs(incident, [flag for _, flag in own])
+        traces.append(IncidentTrace(incident, climbs, covered=covered))
     return Trace(tuple(traces), tuple(false[:MOST_KEPT]), ground.healthy_fleet_days)
 
 
@@ -161,6 +166,17 @@ def _false_height(ground: Ground, number: int, flag: Flag) -> float:
     if excluded is not None and not ground.is_right(number, excluded):
         return EXCLUDED
     return 0.0 if ground.is_right(number, flag.first_flagged_at) else SUSPECT
+
+
+def _covers(ground: Ground, number: int, flag: Flag, incident: Incident) -> float:
+    """How high a flag stood when a fault began, where it began rightly for an earlier one."""
+    begin, excluded = incident.precursor_start, flag.first_excluded_at
+    stood = flag.first_flagged_at < begin <= flag.last_flagged_at
+    if not (stood and ground.is_right(number, flag.first_flagged_at)):
+        return 0.0
+    if excluded is not None and excluded < begin and ground.is_right(number, excluded):
+        return EXCLUDED
+    return SUSPECT
 
 
 def _flag_climbs(incident: Incident, flags: Sequence[Flag]) -> tuple[Climb, ...]:

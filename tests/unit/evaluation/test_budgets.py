@@ -195,6 +195,18 @@ def test_a_flag_that_stood_before_is_false_and_finds_only_what_it_then_excludes(
     assert late.false == (EXCLUDED,), "the fault was over for hours when it excluded"
 
 
+def test_a_fault_of_what_stands_excluded_rightly_for_an_earlier_one_is_left_out_and_told() -> None:
+    on = ground(label("g0", 50), label("g0", 60))
+    found = trace_flags(on, [flag("g0", (50, 65), 50.5, Rung.EXCLUDE)])
+    one = operating([found], EXCLUDED, 1)
+    assert (one.incidents, one.found, one.covered, one.false) == (1, 1, 1, 0)
+    suspect = trace_flags(on, [flag("g0", (50, 65), None, Rung.SUSPECT)])
+    missed = operating([suspect], EXCLUDED, 1)
+    assert (missed.incidents, missed.found, missed.covered) == (2, 0, 0), "it was not excluded"
+    falsely = operating([trace_flags(on, [flag("g0", (40, 65), 41, Rung.EXCLUDE)])], EXCLUDED, 1)
+    assert (falsely.incidents, falsely.found, falsely.covered, falsely.false) == (2, 0, 0, 1)
+
+
 def test_a_rule_that_fired_all_along_finds_nothing() -> None:
     on = ground(label("g0", 50))
     standing = [Fired(NAMES[0], (40 + n / 3) * HOUR, "warm") for n in range(40)]
