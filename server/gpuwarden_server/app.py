@@ -65,6 +65,7 @@ from gpuwarden_server.notifications.endpoints import notifications_router
 from gpuwarden_server.notifications.feature import Notifications, make_notifications
 from gpuwarden_server.notifications.places import node_labels
 from gpuwarden_server.notifications.quiet.endpoints import silences_router
+from gpuwarden_server.policies.feature import Policies
 from gpuwarden_server.retention.feature import Retention
 from gpuwarden_server.retention.repository import Kept
 from gpuwarden_server.savings.desk import SavingsDesk
@@ -117,6 +118,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         StorePart(base, book),
         checkpointer,
         base.history,
+        side.policies,
         side.learning,
         side.judging,
         side.actuators,
@@ -155,6 +157,7 @@ def _retention(base: Foundation) -> Retention:
         Kept.JOB_ENDS: settings.retention_incidents_days,
         Kept.ACTUATIONS: settings.retention_incidents_days,
         Kept.STANDBY_LEASES: settings.retention_incidents_days,
+        Kept.SNAPSHOTS: settings.retention_snapshots_days,
     }
     return Retention(base.store.state, days, base.clock, base.meters.registry)
 
@@ -198,6 +201,7 @@ class _VerdictSide:
         actuators: Who carries exclusions elsewhere.
         links: By which people approve advice.
         savings: What decisions cost.
+        policies: Policies by version, and decisions judged again.
     """
 
     judging: Judging
@@ -208,6 +212,7 @@ class _VerdictSide:
     actuators: Actuators
     links: ApprovalLinks
     savings: SavingsDesk
+    policies: Policies
 
 
 def _verdict_side(base: Foundation) -> _VerdictSide:
@@ -260,7 +265,10 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     savings = make_savings(
         *(settings.savings_file, base.store.state, base.directory, base.history.reader, base.clock)
     )
-    return _VerdictSide(judging, hub, streams, notifications, learning, actuators, links, savings)
+    policies = Policies(base.store.state, base.policy, placements, base.directory, base.clock)
+    return _VerdictSide(
+        judging, hub, streams, notifications, learning, actuators, links, savings, policies
+    )
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
@@ -274,6 +282,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield ledger_router(side.savings, judging.spares, base.placements)
     yield holds_router(state, judging, base.clock)
     yield exclusions_router(judging.board)
+    yield from side.policies.routers()
     yield actuators_router(side.actuators, state)
     yield repair_router(base.directory, judging)
     yield standby_router(judging.spares, judging, base.directory, state)

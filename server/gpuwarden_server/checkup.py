@@ -75,7 +75,7 @@ class _Less(Exception):
 
 def _policy(settings: Settings) -> str:
     mode = settings.mode if "mode" in settings.model_fields_set else None
-    document = load_policy(settings.policy_file, mode)
+    document = load_policy(settings.policy_file, mode).document
     pools = ", ".join(f"{pool.name} ({pool.mode})" for pool in document.pools)
     return f"{settings.policy_file or 'no file'}: pools {pools}"
 

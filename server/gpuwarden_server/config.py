@@ -59,6 +59,12 @@ class Settings(BaseSettings):
         description="Days for which incidents, decisions and changes of state are kept after their "
         "end; 0: for ever. What is open or may still act stays in any case.",
     )
+    retention_snapshots_days: float = Field(
+        default=90.0,
+        ge=0,
+        description="Days for which is kept what decisions rested on, so that they can be judged "
+        "again by another policy; 0: for ever.",
+    )
     retention_audit_days: float = Field(
         default=1100.0, ge=0, description="Days for which the audit is kept; 0: for ever."
     )

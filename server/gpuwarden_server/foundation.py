@@ -12,7 +12,7 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.health import HealthBoard
 from gpuwarden_server.core.memory import release_free
 from gpuwarden_server.core.meters import Meters, make_meters
-from gpuwarden_server.decisions.policy import load_policy
+from gpuwarden_server.decisions.policy import LoadedPolicy, load_policy
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.history.feature import History, make_history
 from gpuwarden_server.ingest.checkpoint import restore
@@ -51,6 +51,7 @@ class Foundation:
         refusals: Agents that were refused because another machine speaks for their node.
         directory: Nodes and GPUs.
         placements: Where nodes are, and the policy that goes by it.
+        policy: That policy, with the text that it was read from.
         history: What was measured.
         stopping: Set when the shutdown begins: long-lived streams end then.
         leadership: Whether this server may write.
@@ -68,6 +69,7 @@ class Foundation:
     refusals: RefusalBook
     directory: FleetDirectory
     placements: Placements
+    policy: LoadedPolicy
     history: History
     stopping: asyncio.Event
     leadership: Leadership
@@ -144,7 +146,8 @@ def make_foundation(settings: Settings, clock: Clock) -> Foundation:
         names=names,
         refusals=RefusalBook(clock),
         directory=directory,
-        placements=Placements(directory, policy),
+        placements=Placements(directory, policy.document),
+        policy=policy,
         history=make_history(settings, store.history, names, clock, board, meters.registry),
         stopping=asyncio.Event(),
         leadership=leadership,

@@ -53,6 +53,7 @@ OPEN = Grant(frozenset())
 _READERS = frozenset({Role.READER, Role.RUNTIME, Role.OPERATOR, Role.ADMIN})
 _READ = Grant(_READERS)
 _READ_OWN = Grant(_READERS | {Role.AGENT}, own_node=True, reads=True)
+_ASK = Grant(_READERS, reads=True)  # a question too long for a URL
 _READ_WHOLE = Grant(_READERS, whole=True)
 _FEED = Grant(_READERS | {Role.AGENT}, whole=True)
 _OPERATE = Grant(frozenset({Role.OPERATOR, Role.ADMIN}))
@@ -115,6 +116,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("POST", "/v1/pins"): _OPERATE,
         ("POST", "/v1/pins/{pin_id}/end"): _OPERATE,
         ("POST", "/v1/leaves"): _OPERATE,
+        ("POST", "/v1/decisions/{decision_id}/replay"): _ASK,
         ("GET", "/v1/actuators"): _READ,
         ("GET", "/v1/actuations"): _READ,
         ("GET", "/v1/ledger"): _READ,
@@ -130,6 +132,10 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/states/stream"): _READ,
         ("GET", "/v1/events"): _EVENTS,
         ("GET", "/v1/policy"): _READ_WHOLE,
+        ("GET", "/v1/policy/versions"): _READ_WHOLE,
+        ("GET", "/v1/policy/versions/{version}"): _READ_WHOLE,
+        ("POST", "/v1/policy/diff"): _ASK,
+        ("POST", "/v1/policy/simulation"): _ASK,
         ("GET", "/v1/thresholds"): _READ_WHOLE,
         ("GET", "/v1/lemons"): _READ_WHOLE,
         ("GET", "/v1/fleet"): _READ,

@@ -19,6 +19,7 @@ from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.ports import FactSink
 from gpuwarden_server.judging.promoting import Promoter
 from gpuwarden_server.judging.repository import write_position, write_state, write_state_move
+from gpuwarden_server.policies.repository import write_snapshot
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.domain import HEALTHY, Key, Outcome, key_of
 from gpuwarden_verdict.exclusions import (
@@ -169,6 +170,8 @@ class Ledger:
         pin_rows.add(connection, outcome.pins)
         pin_rows.change(connection, outcome.changed_pins)
         pin_rows.end(connection, outcome.ended_pins, at)
+        if outcome.frozen is not None:
+            write_snapshot(connection, outcome.frozen)
         self._write_state(connection, outcome)
         for move in outcome.decision_moves:
             self._audit_exclusion(connection, move)

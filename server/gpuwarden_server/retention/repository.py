@@ -29,6 +29,7 @@ from gpuwarden_server.store.tables_judging import (
     incidents,
 )
 from gpuwarden_server.store.tables_learning import incident_verdicts
+from gpuwarden_server.store.tables_policies import decision_snapshots
 from gpuwarden_server.store.tables_standby import standby_leases
 from gpuwarden_verdict.entities import EntityState
 from gpuwarden_verdict.incidents.domain import IncidentPhase
@@ -51,6 +52,7 @@ class Kept(StrEnum):
     JOB_ENDS = "job_ends"
     ACTUATIONS = "actuations"
     STANDBY_LEASES = "standby_leases"
+    SNAPSHOTS = "decision_snapshots"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ def find_old(connection: Connection, what: Kept, before: float, after: int, limi
             statement = select(c.row).where(c.begun_at < before, c.phase != "begun")
         case Kept.STANDBY_LEASES:
             statement = _old_leases(before)
+        case Kept.SNAPSHOTS:
+            rows = decision_snapshots.c
+            statement = select(rows.row).where(rows.at < before).order_by(rows.at)
         case _:
             assert_never(what)
     keys = list(connection.scalars(statement.limit(limit)))
@@ -132,6 +137,9 @@ def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None
             connection.execute(delete(actuations).where(actuations.c.row.in_(keys)))
         case Kept.STANDBY_LEASES:
             connection.execute(delete(standby_leases).where(standby_leases.c.epoch.in_(keys)))
+        case Kept.SNAPSHOTS:
+            old = decision_snapshots.c.row.in_(keys)
+            connection.execute(delete(decision_snapshots).where(old))
         case _:
             assert_never(what)
 

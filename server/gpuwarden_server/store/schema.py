@@ -17,6 +17,7 @@ from gpuwarden_server.store import (
     tables_names,
     tables_notifications,
     tables_pins,
+    tables_policies,
     tables_standby,
     tables_web,
 )
@@ -40,5 +41,6 @@ TABLE_MODULES = (
     tables_notifications,
     tables_pins,
     tables_standby,
+    tables_policies,
     tables_web,
 )

@@ -10,6 +10,7 @@ from gpuwarden_verdict.entities import EntityRef, EntityState
 from gpuwarden_verdict.incidents.clearing import Clearance
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentMove
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, Pin
+from gpuwarden_verdict.policy.snapshots import DecisionSnapshot
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_verdict.signals import Recovery, Signal
 from gpuwarden_wire.metrics import EntityKind
@@ -101,6 +102,7 @@ class Outcome:
         state_move: Change of state, None for none.
         checked_at: Newest passed check, None where unchanged.
         snapshots: JSON of what new decisions were made from, by decision id.
+        frozen: What its decisions rested on, to judge it again; None where none moved.
         acquittals: What a revoke leaves behind.
         clearances: What a person put aside with an incident, new or seen to go on.
         ended_clearances: Those that hold no more: something new was seen.
@@ -120,6 +122,7 @@ class Outcome:
     state_move: StateMove | None = None
     checked_at: float | None = None
     snapshots: dict[str, str] = field(default_factory=dict)
+    frozen: DecisionSnapshot | None = None
     acquittals: tuple[Acquittal, ...] = ()
     clearances: tuple[Clearance, ...] = ()
     ended_clearances: tuple[Clearance, ...] = ()

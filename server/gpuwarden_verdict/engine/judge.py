@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuwarden_verdict.engine.book import Book
@@ -24,9 +24,10 @@ from gpuwarden_verdict.incidents.lifecycle import (
 )
 from gpuwarden_verdict.incidents.storms import may_be_storm
 from gpuwarden_verdict.policy.document import DecisionMove, InMaintenance, Pin, PoolPolicy
-from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, decide
+from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, PoolLoad, decide
 from gpuwarden_verdict.policy.guards import BY_PIN
 from gpuwarden_verdict.policy.judgement import gated
+from gpuwarden_verdict.policy.snapshots import DecisionSnapshot, snapshot_of_case
 from gpuwarden_verdict.policy.states import EntityRecord, Trigger, judge_state, step_record
 from gpuwarden_verdict.signals import RecoveryKind, Signal
 from gpuwarden_wire.metrics import EntityKind
@@ -113,7 +114,7 @@ class Judge:
         moves, live = _advance(before, findings, now, pool, self._new_incident)
         moves, live = self._relate(findings.target, moves, live, now)
         record = self._checked_record(key, findings, now)
-        decision_moves = self._decide(findings.target, live, record, pins, now)
+        decision_moves, frozen = self._decide(findings.target, live, record, pins, now)
         after = self._ended_record(key, record, decision_moves, now, pool.dwell_s)
         if after.state in _OUT and any(pin.check and pin.is_over(now) for pin in pins):
             after = step_record(after, Trigger.REPAIR_BEGUN, now)
@@ -129,6 +130,7 @@ class Judge:
             state_move=self._state_move(findings.target, after, decision_moves),
             checked_at=findings.checked_at,
             snapshots=self._snapshots(key, live, decision_moves),
+            frozen=frozen,
             clearances=sieve.seen,
             ended_clearances=sieve.ended,
             ended_pins=self._ended_pins(key, pins, decision_moves, now),
@@ -188,18 +190,18 @@ class Judge:
         record: EntityRecord,
         pins: Sequence[Pin],
         now: float,
-    ) -> list[DecisionMove]:
+    ) -> tuple[list[DecisionMove], DecisionSnapshot | None]:
         key = key_of(target)
         if target.kind is EntityKind.PLACE:  # it is looked at, and nothing is ever decided about it
             self._watch(EntityCase(target, tuple(live)), (), self._pools.pool(""), now)
-            return []
+            return [], None
         decided = self._book.decisions_of(key)
         if not (live or decided or pins):
-            return []
+            return [], None
         standing, pool = self._standing_of(target.node_id), self._pools.pool(target.node_id)
         quiet = bool(standing.maintenance) and pool.in_maintenance is InMaintenance.HOLD
         if quiet and not (pins or any(one.decided_by == BY_PIN for one in decided)):
-            return []
+            return [], None
         family = self._family()
         case = EntityCase(
             entity=target,
@@ -216,6 +218,7 @@ class Judge:
             returned_at=self._book.returned_at(key),
             pins=tuple(pins),
         )
+        loads = self._pools.loads()
         moves = decide(
             case,
             pool,
@@ -226,7 +229,26 @@ class Judge:
         )
         self._pools.fold(target.node_id, moves)
         self._watch(case, moves, pool, now)
-        return moves
+        return moves, self._frozen(case, loads, moves, now)
+
+    def _frozen(
+        self,
+        case: EntityCase,
+        loads: Mapping[str, PoolLoad],
+        moves: Sequence[DecisionMove],
+        now: float,
+    ) -> DecisionSnapshot | None:
+        """What the facts among the moves rested on; None where there is none."""
+        if all(self._renews(move) for move in moves):
+            return None
+        node_id = case.entity.node_id
+        return snapshot_of_case(
+            case,
+            self._pools.pool(node_id).name,
+            self._pools.words(node_id),
+            loads,
+            (self._pools.policy.version, now, tuple(moves)),
+        )
 
     def _as_judged(self, incident: Incident, family: Family, now: float) -> Incident:
         """An incident as it is decided about: a score weighs what its gate allows now."""

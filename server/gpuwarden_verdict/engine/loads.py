@@ -60,6 +60,10 @@ class PoolBook:
             pool = self._pools[node_id] = self._placements.pool(node_id)
         return pool
 
+    def words(self, node_id: str) -> Mapping[str, str]:
+        """Labels of a node, by which a policy may name it."""
+        return self._placements.words(node_id)
+
     def pool_names(self, node_ids: Iterable[str]) -> Mapping[str, str]:
         """Pool name by node."""
         return {node_id: self.pool(node_id).name for node_id in node_ids}

@@ -45,6 +45,10 @@ class FleetPlacing:
 
     def pool(self, node_id: str) -> PoolPolicy:
         """The policy's pool of a node."""
+        return pool_of(self.policy, node_id, self.words(node_id))
+
+    def words(self, node_id: str) -> Mapping[str, str]:
+        """Labels of a node, rack, leaf and power domain among them."""
         node = self._directory.node(node_id)
         labels = dict(node.labels) if node is not None else {}
         place = self._place(node_id, labels)
@@ -53,7 +57,7 @@ class FleetPlacing:
             PlaceKind.LEAF.value: place.leaf,
             PlaceKind.POWER.value: place.power,
         }
-        return pool_of(self.policy, node_id, {**labels, **{k: v for k, v in words.items() if v}})
+        return {**labels, **{k: v for k, v in words.items() if v}}
 
     def places(self, nodes: Sequence[NodeRecord]) -> Mapping[str, NodePlace]:
         """Places by node; the same object while nothing changes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from gpuwarden_verdict.engine.presence import Presence
@@ -47,6 +48,10 @@ class Placing(Protocol):
 
     def pool(self, node_id: str) -> PoolPolicy:
         """The policy's pool of a node."""
+        ...
+
+    def words(self, node_id: str) -> Mapping[str, str]:
+        """Labels of a node, by which a policy may name it."""
         ...
 
 

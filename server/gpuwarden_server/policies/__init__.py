@@ -1,0 +1,1 @@
+"""Policies by version, and decisions judged again: what another policy would have done."""
