@@ -31,6 +31,8 @@ from gpuwarden_cli.commands import (
     models,
     notify,
     pins,
+    policy,
+    replaying,
     server,
     shadow,
     silences,
@@ -110,6 +112,8 @@ def build_app() -> typer.Typer:
         standby,
         pins,
         ledger,
+        policy,
+        replaying,
     ):
         part.register(app)
     return app

@@ -396,3 +396,8 @@ def raw(path: str, query: Mapping[str, object] | None = None) -> Call[Any]:
 def raw_post(path: str, body: Mapping[str, object]) -> Call[Any]:
     """The JSON answer of any POST route, undigested."""
     return write(path, object, body)
+
+
+def raw_ask(path: str, body: Mapping[str, object]) -> Call[Any]:
+    """The JSON answer of any POST route that only reads, undigested."""
+    return Call("POST", path, read_json(object), body=body)

@@ -189,3 +189,4 @@ class Routes:
     check_ready = Route(calls.check_ready)
     raw = Route(calls.raw)
     raw_post = Route(calls.raw_post)
+    raw_ask = Route(calls.raw_ask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +89,7 @@ def backtest(
     errors = (OSError, load("gpuwarden_models.recording", "RecordingError", "train"))
     try:
         history, source = _history(recording, beside)
-        scores = {} if rules_alone else _models(model)
+        scores = {} if rules_alone else models_in(model)
         played = _Played(recording, getattr(history, "origin", ""))
         if record:
             _refuse_trial(played, keep_caps=keep_caps)
@@ -239,7 +239,12 @@ def _rules(path: Path | None) -> Any:
         raise CommandError(ExitCode.USAGE, f"{path}: {error}") from error
 
 
-def _models(folder: Path | None) -> Any:
+def models_in(folder: Path | None) -> Any:
+    """The models of a folder, None for those that ship.
+
+    Raises:
+        CommandError: They cannot be used.
+    """
     loaded = load("gpuwarden_server.learning.models", "load_models", "train")(folder)
     if not loaded.models or loaded.trouble:
         raise CommandError(
@@ -252,13 +257,16 @@ def _models(folder: Path | None) -> Any:
 
 def _play(history: Any, source: str, rules: Any, scores: Any, keep_caps: bool) -> Any:
     run = load("gpuwarden_models.backtest.running", "backtest", "train")
-    with _progress() as bar:
-        task = bar.add_task(f"{len(history.nodes)} nodes", total=1.0)
-
-        def show(share: float) -> None:
-            bar.update(task, completed=share)
-
+    with playing(f"{len(history.nodes)} nodes") as show:
         return run(history, source, rules, scores, show, keep_caps=keep_caps)
+
+
+@contextmanager
+def playing(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error; what it gives is told the share that is done."""
+    with _progress() as bar:
+        task = bar.add_task(what, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
 
 
 @contextmanager

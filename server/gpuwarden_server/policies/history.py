@@ -21,7 +21,7 @@ from gpuwarden_verdict.policy.replay import Replayed, replay
 from gpuwarden_verdict.policy.snapshots import DecisionSnapshot, SnapshotError, decode_snapshot
 from gpuwarden_verdict.policy.tally import Spell, strongest
 
-MOST_SNAPSHOTS = 20_000
+MOST_SNAPSHOTS = 5_000
 """Judged again for one question, the oldest first."""
 _A_READ = 500
 

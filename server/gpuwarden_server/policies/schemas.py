@@ -8,14 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpuwarden_server.policies.history import Rejudged
 from gpuwarden_server.policies.repository import PolicyText
-from gpuwarden_verdict.entities import FaultClass, Rung
+from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.policy.diff import Change, Moved
-from gpuwarden_verdict.policy.guards import guard_words
-from gpuwarden_verdict.policy.replay import Effect, Replayed, Stand
-from gpuwarden_verdict.policy.tally import Difference, Tally, differences_of, tally_of
+from gpuwarden_verdict.policy.forms import MOST_CASES, comparison_form, stand_form
+from gpuwarden_verdict.policy.replay import Effect, Replayed
 
 LARGEST_POLICY = 1_000_000
-MOST_CASES = 500
 _TEXT = '[defaults]\nmode = "advise"\n'
 
 
@@ -201,7 +199,7 @@ def diff_view(
 
 def simulation_view(versions: tuple[str, str], since: float, found: Rejudged) -> SimulationView:
     """What another policy would have made of stored decisions."""
-    differing = differences_of(found.before, found.after)
+    compared = comparison_form(found.before, found.after)
     return SimulationView(
         before=versions[0],
         after=versions[1],
@@ -209,24 +207,9 @@ def simulation_view(versions: tuple[str, str], since: float, found: Rejudged) ->
         decisions=len(found.before),
         unread=dict(found.unread),
         is_cut=found.is_cut,
-        by=tally_views(tally_of(found.before), tally_of(found.after)),
-        cases=[_case(one) for one in differing[:MOST_CASES]],
-        differing=len(differing),
         notes=list(found.notes),
+        **compared,
     )
-
-
-def tally_views(before: Tally, after: Tally) -> list[TallyView]:
-    """Both tallies side by side."""
-    return [
-        TallyView(
-            pool=key[0],
-            fault_class=key[1],
-            before=_effects(before, key),
-            after=_effects(after, key),
-        )
-        for key in sorted(before.keys() | after.keys())
-    ]
 
 
 def replay_view(decision_id: str, steps: Iterable[Replayed], *, own_policy: bool) -> ReplayView:
@@ -236,8 +219,8 @@ def replay_view(decision_id: str, steps: Iterable[Replayed], *, own_policy: bool
             at=one.at,
             policy_version=one.policy_version,
             pool=one.pool,
-            then=_stand(one.then),
-            now=_stand(one.now),
+            then=StandView(**stand_form(one.then)),
+            now=StandView(**stand_form(one.now)),
             same=one.same,
             notes=list(one.notes),
         )
@@ -245,41 +228,3 @@ def replay_view(decision_id: str, steps: Iterable[Replayed], *, own_policy: bool
     ]
     same = all(one.same for one in views)
     return ReplayView(decision_id=decision_id, own_policy=own_policy, same=same, steps=views)
-
-
-def _effects(tally: Tally, key: tuple[str, FaultClass]) -> list[EffectView]:
-    lines = tally.get(key, {})
-    return [
-        EffectView(effect=one, cases=line.cases, gpu_hours=line.gpu_hours)
-        for one in reversed(Effect)
-        if (line := lines.get(one)) is not None and one is not Effect.NOTHING
-    ]
-
-
-def _case(one: Difference) -> CaseView:
-    return CaseView(
-        entity_kind=one.entity.kind.value,
-        entity=one.entity.key,
-        node_id=one.entity.node_id,
-        fault_class=one.fault_class,
-        at=one.at,
-        before=_stand(one.before[0]),
-        before_gpu_hours=one.before[1],
-        after=_stand(one.after[0]),
-        after_gpu_hours=one.after[1],
-        reason=one.reason,
-    )
-
-
-def _stand(stand: Stand) -> StandView:
-    return StandView(
-        effect=stand.effect,
-        rung=_rung(stand.rung),
-        guard=stand.guard,
-        guard_says=guard_words(stand.guard),
-        advised=_rung(stand.advised),
-    )
-
-
-def _rung(rung: Rung) -> str:
-    return rung.name.lower() if rung is not Rung.OBSERVE else ""

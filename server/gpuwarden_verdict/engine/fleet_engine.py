@@ -337,6 +337,10 @@ class FleetEngine:
         """State of every entity that ever left the healthy one."""
         return dict(self._book.records())
 
+    def pool_name(self, node_id: str) -> str:
+        """The policy's pool of a node."""
+        return self._pools.pool(node_id).name
+
     def state_of(self, target: EntityRef) -> EntityState:
         """State of an entity; healthy where it was never judged."""
         return self._book.record_of(key_of(target)).state

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 from gpuwarden_verdict.entities import FaultClass, Rung
 from gpuwarden_verdict.policy.document import Mode, PolicyDocument, PoolPolicy
 from gpuwarden_verdict.policy.parse import pool_of
+from gpuwarden_verdict.standby.rules import StandbyRules
 from gpuwarden_verdict.tuning.parse import tuning_form
 
 _BY_RUNG = ("rules", "mode", "exclude_confidence", "cool_down_s", "approvers")
@@ -88,10 +89,9 @@ def _rung_changes(old: PoolPolicy, new: PoolPolicy) -> Iterator[Change]:
         before, after = (_held(pool, rung) for pool in (old, new))
         together: dict[tuple[str, str, str], list[FaultClass]] = {}
         for fault_class in FaultClass:
-            for key, was in before[fault_class].items():
-                now = after[fault_class][key]
-                if was != now:
-                    together.setdefault((key, was, now), []).append(fault_class)
+            pairs = zip(before[fault_class].items(), after[fault_class].values(), strict=True)
+            for key, was, now in ((key, was, now) for (key, was), now in pairs if was != now):
+                together.setdefault((key, was, now), []).append(fault_class)
         for (key, was, now), classes in together.items():
             every = len(classes) == len(FaultClass)
             named = "" if every else f" of {', '.join(classes)}"
@@ -134,6 +134,8 @@ def _pool_words(pool: PoolPolicy) -> str:
 
 def _words(value: object) -> str:
     match value:
+        case StandbyRules():
+            return _words(asdict(value))
         case None:
             return "none"
         case float():
@@ -141,6 +143,9 @@ def _words(value: object) -> str:
         case tuple() | list():
             return ", ".join(_words(one) for one in value) or "none"
         case dict():
-            return ", ".join(f"{name} = {_words(one)}" for name, one in value.items())
+            said = ((name, one) for name, one in value.items() if one not in (None, []))
+            return ", ".join(f"{name} = {_words(one)}" for name, one in said)
+        case bool():
+            return str(value).lower()
         case _:
             return str(value)

@@ -57,7 +57,7 @@ BUILT_IN = PoolPolicy(
 )
 """What holds where the file says nothing."""
 
-_LATER = ("rules", "cool_down_s", "approvers", "in_maintenance")
+_LATER = ("rules", "cool_down_s", "approvers", "in_maintenance", "standby")
 _DEFAULTS = asdict(BUILT_IN)
 _CAP_DEFAULTS: Mapping[str, object] = {
     "max_per_rack": None,
