@@ -42,19 +42,19 @@ def policies_router(
     in_force = loaded.document
 
     @router.get("/versions", summary="Policies that servers began with, the newest first")
-    def list_versions() -> PolicyVersionsView:
+    def list_policy_versions() -> PolicyVersionsView:
         with state.read() as connection:
             kept = repository.read_texts(connection)
         return PolicyVersionsView(items=[version_view(one, in_force.version) for one in kept])
 
     @router.get("/versions/{version}", summary="One of them, with its text")
-    def read_version(version: str) -> PolicyTextView:
+    def read_policy_version(version: str) -> PolicyTextView:
         kept = history.text(version)
         told = version_view(kept, in_force.version)
         return PolicyTextView(**told.model_dump(), text=kept.text)
 
     @router.post("/diff", summary="What differs between two policies, and nodes that change pool")
-    def diff(body: DiffBody) -> DiffView:
+    def compare_policies(body: DiffBody) -> DiffView:
         before, after = (
             in_force if text is None else _parsed(text, loaded)
             for text in (body.before, body.after)
@@ -66,7 +66,7 @@ def policies_router(
         )
 
     @router.post("/simulation", summary="What a policy would have made of stored decisions")
-    def simulate(body: SimulationBody) -> SimulationView:
+    def simulate_policy(body: SimulationBody) -> SimulationView:
         document = _parsed(body.policy, loaded)
         found = history.rejudge(document, body.since, clock.now())
         return simulation_view((in_force.version, document.version), body.since, found)
