@@ -81,7 +81,7 @@ def _print_decisions(decisions: Sequence[DecisionRecord]) -> None:
             decision.decided_by,
             decision.mode,
             moment(decision.decided_at),
-            Text("; ".join((*decision.reasons, decision.held_back_by)).strip("; ")),
+            Text("; ".join((*decision.reasons, decision.held_back_by, decision.waits_for)).strip("; ")),
             cost_words(decision.ledger),
         )
     if table.row_count:

@@ -185,6 +185,11 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
         """What held it back, in words; "" for nothing."""
         return f"held back: {self.guard_says or self.guard}" if self.guard else ""
 
+    @property
+    def waits_for(self) -> str:
+        """The higher rung that a person may approve, in words; "" for none."""
+        return f"{self.advised} waits for approval" if self.advised else ""
+
     ledger: CostRecord | None = None
 
 

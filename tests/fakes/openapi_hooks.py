@@ -1,4 +1,4 @@
-"""What schemathesis cannot guess: cursors that a page could have given, and its own key."""
+"""What schemathesis cannot guess: cursors of pages, policies, and its own key."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import schemathesis
 from hypothesis import strategies
 
 from gpuwarden_server.core.pages import CURSOR_FORMAT, Cursor, encode_cursor
+from gpuwarden_server.policies.schemas import POLICY_FORMAT
 
 # Newest first or by name: all of a list is behind the first of these.
 _CURSORS = [encode_cursor(Cursor(4e9, name)) for name in ("", "gpu-017")]
 
 schemathesis.openapi.format(CURSOR_FORMAT, strategies.sampled_from(_CURSORS))
+_POLICIES = ["", '[defaults]\nmode = "advise"\n', '[[pools]]\nname = "a"\nnodes = ["gpu-*"]\n']
+schemathesis.openapi.format(POLICY_FORMAT, strategies.sampled_from(_POLICIES))
 _KNOWN = {"node": ["gpu-017", "gpu-018"], "entity": ["GPU-gpu-017-0", "GPU-gpu-018-0"]}
 _OWN_KEY = os.environ.get("FUZZ_KEY_ID", "")
 

@@ -10,6 +10,7 @@ import pytest
 
 from gpuwarden_cli.app import run
 from gpuwarden_cli.exits import ExitCode
+from gpuwarden_server.judging.repository import read_returns
 from gpuwarden_server.store.tables_policies import decision_snapshots
 from tests.builders.feed import get, quick_settings, reading_feed, xid_event
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
@@ -173,3 +174,15 @@ def test_what_is_kept_no_longer_is_said_to_be(server: Running, excluded: str) ->
     answer = ask(server, f"/v1/decisions/{excluded}/replay", {})
     assert (answer.status_code, answer.json()["code"]) == (404, "no_snapshot")
     assert "GPUWARDEN_RETENTION_SNAPSHOTS_DAYS" in answer.json()["mend"]
+
+
+def test_a_restart_still_knows_when_an_exclusion_ended(server: Running, excluded: str) -> None:
+    """From then on a cool-down counts."""
+    before = get(server, f"/v1/decisions/{excluded}")["moves"][0]["at"]
+    said = server.admin.post(f"/v1/decisions/{excluded}/revoke", json={"reason": "sound"})
+    said.raise_for_status()
+    app = server.app
+    assert app is not None
+    with app.state.base.store.state.read() as connection:
+        returned = read_returns(connection)
+    assert returned["gpu", f"GPU-{NODE}-1"] >= before

@@ -111,8 +111,7 @@ def let_go(context: typer.Context, decision_id: DecisionId, reason: Reason) -> N
 
 def _row(item: DecisionRecord) -> tuple[str, ...]:
     entity = item.entity if item.entity_kind != "gpu" else f"{item.node_id} {item.entity}"
-    held = (item.held_back_by,) if item.guard else ()
-    advised = (f"{item.advised} waits for approval",) if item.advised else ()
+    more = tuple(text for text in (item.held_back_by, item.waits_for) if text)
     return (
         item.id,
         item.phase,
@@ -122,6 +121,6 @@ def _row(item: DecisionRecord) -> tuple[str, ...]:
         number(item.confidence),
         age(item.decided_at),
         entity,
-        "; ".join((*item.reasons, *held, *advised)),
+        "; ".join((*item.reasons, *more)),
         cost_words(item.ledger),
     )

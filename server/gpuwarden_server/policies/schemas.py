@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +15,8 @@ from gpuwarden_verdict.policy.forms import MOST_CASES, comparison_form, stand_fo
 from gpuwarden_verdict.policy.replay import Effect, Replayed
 
 LARGEST_POLICY = 1_000_000
+POLICY_FORMAT = "gpuwarden-policy"
+"""What the OpenAPI document calls a text that is a policy."""
 _TEXT = '[defaults]\nmode = "advise"\n'
 
 
@@ -43,11 +46,21 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+_PolicyText = Annotated[
+    str,
+    Field(
+        max_length=LARGEST_POLICY,
+        description="TOML",
+        json_schema_extra={"format": POLICY_FORMAT},
+    ),
+]
+
+
 class DiffBody(_Body):
     """Two policies; null is the one in force."""
 
-    before: str | None = Field(None, max_length=LARGEST_POLICY, description="TOML", examples=[None])
-    after: str | None = Field(None, max_length=LARGEST_POLICY, description="TOML", examples=[_TEXT])
+    before: _PolicyText | None = Field(None, examples=[None])
+    after: _PolicyText | None = Field(None, examples=[_TEXT])
 
 
 class ChangeView(BaseModel):
@@ -79,8 +92,8 @@ class DiffView(BaseModel):
 class SimulationBody(_Body):
     """A policy, and since when."""
 
-    policy: str = Field(max_length=LARGEST_POLICY, description="TOML", examples=[_TEXT])
-    since: float = Field(ge=0, description="epoch seconds", examples=[1_764_500_000.0])
+    policy: _PolicyText = Field(examples=[_TEXT])
+    since: float = Field(ge=0, strict=True, description="epoch seconds", examples=[1_764_500_000.0])
 
 
 class StandView(BaseModel):
@@ -147,7 +160,7 @@ class SimulationView(BaseModel):
 class ReplayBody(_Body):
     """By which policy; null is the one that decided."""
 
-    policy: str | None = Field(None, max_length=LARGEST_POLICY, description="TOML", examples=[None])
+    policy: _PolicyText | None = Field(None, examples=[None])
 
 
 class StepView(BaseModel):
