@@ -75,14 +75,14 @@ def _print_incident(incident: IncidentRecord) -> None:
 def _print_decisions(decisions: Sequence[DecisionRecord]) -> None:
     table = _table(("DECISION", "PHASE", "BY", "MODE", "AT", "REASON", "LEDGER"))
     for decision in decisions:
-        told = (*decision.reasons, decision.held_back_by, decision.waits_for)
+        said = (*decision.reasons, decision.held_back_by, decision.waits_for)
         table.add_row(
             decision.id,
             styled(decision.phase),
             decision.decided_by,
             decision.mode,
             moment(decision.decided_at),
-            Text("; ".join(text for text in told if text)),
+            Text("; ".join(text for text in said if text)),
             cost_words(decision.ledger),
         )
     if table.row_count:
