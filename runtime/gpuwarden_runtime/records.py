@@ -179,6 +179,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     advised: str = ""
     jobs: tuple[str, ...] = ()
     held: StayRecord | None = None
+    ledger: CostRecord | None = None
 
     @property
     def held_back_by(self) -> str:
@@ -189,8 +190,6 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     def waits_for(self) -> str:
         """The higher rung that a person may approve, in words; "" for none."""
         return f"{self.advised} waits for approval" if self.advised else ""
-
-    ledger: CostRecord | None = None
 
 
 class ContributionRecord(msgspec.Struct, frozen=True, kw_only=True):
