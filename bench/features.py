@@ -22,9 +22,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from statistics import median
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.sweep import START, Bench, make_fleet, read_again
 from gpuwarden_verdict.context import FleetContext, NodePlace

@@ -14,7 +14,7 @@ from gpuwarden_verdict.features.contract import Feature, FeatureSet, FeatureTabl
 from gpuwarden_verdict.features.gpu import GPU_COLUMNS, GPU_VERSION
 from gpuwarden_verdict.features.nic import NIC_COLUMNS, NIC_VERSION
 from gpuwarden_verdict.features.node import NODE_COLUMNS, NODE_VERSION
-from gpuwarden_verdict.features.scene import Column, FeatureScene, Look, Some
+from gpuwarden_verdict.features.scene import Column, FeatureScene, Look, Make, Some
 from gpuwarden_verdict.windows.planes import F32, I64, Bool
 from gpuwarden_wire.metrics import EntityKind
 
@@ -110,19 +110,20 @@ def above_limits(
     seen = ~np.isnan(look.view.last_seen_at())
     if not limits:
         return np.ones(int(np.count_nonzero(seen)), np.bool_)
-    makes = [(place, FEATURE_COLUMNS[kind][place].make, limit) for place, limit in limits]
     above, maybe = np.zeros(seen.size, np.bool_), np.zeros(seen.size, np.bool_)
-    for place, make, limit in makes:
+    bounds_above: list[tuple[Make, float]] = []
+    for place, limit in limits:
+        make = FEATURE_COLUMNS[kind][place].make
         if make.bound is None:
             above |= _whole(look, place) > limit
-        else:
-            maybe |= make.bound(look) > limit
+        elif (beyond := make.bound(look) > limit).any():
+            maybe |= beyond
+            bounds_above.append((make, limit))
     rows = np.flatnonzero(maybe)
     some = Some.of_rows(look, rows) if rows.size * _FEW < seen.size else look
-    for _, make, limit in makes:
-        if make.bound is not None and rows.size:
-            found = np.asarray(make(some), np.float32) > limit
-            above[rows] |= found if some is not look else found[rows]
+    for make, limit in bounds_above:
+        found = np.asarray(make(some), np.float32) > limit
+        above[rows] |= found if some is not look else found[rows]
     return above[seen]
 
 
