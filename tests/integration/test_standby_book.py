@@ -213,13 +213,28 @@ def test_a_rename_keeps_book_lease_and_feed(server: Running, nodes: Nodes) -> No
     assert (stored["joiner"], stored["leaver"]) == (f"{joiner}x", f"{leaver}x")
 
 
+def test_a_planned_leave_has_its_joiner_who_stays_when_the_leaver_is_back(
+    server: Running, nodes: Nodes
+) -> None:
+    joiner, leaver = nodes.spare("s1"), nodes.add("w1")
+    with reading_feed(server) as feed:
+        made = nodes.post("/v1/leaves", {"nodes": [leaver], "at": 0, **WHY})
+        (leave,) = made.json()["items"]
+        (one,) = feed.wait_added(leaver).body["added"]
+        assert (one["decided_by"], one["joiner"]) == ("pin", joiner)
+        nodes.post(f"/v1/pins/{leave['id']}/end", WHY).raise_for_status()
+        feed.wait_removed(leaver)
+    (lease,) = get(server, "/v1/standby")["leases"]
+    assert (lease["joiner"], lease["leaver"]) == (joiner, leaver)
+
+
 def test_words_that_cannot_be_taken_are_refused_with_the_mend(
     server: Running, nodes: Nodes
 ) -> None:
     sound = nodes.add("w1")
     for body, status, code in (
         ({"node_id": "nobody", **WHY}, 404, "not_found"),
-        ({"node_id": sound, "pool": "none", **WHY}, 422, "invalid_value"),
+        ({"node_id": sound, "pool": "none", **WHY}, 404, "not_found"),
         ({"node_id": sound, "state": "leased", **WHY}, 422, "invalid_value"),
     ):
         refused = nodes.post("/v1/standby", body)

@@ -52,17 +52,10 @@ class StandbyWords:
         pool = order.pool or sight.placements.pool(order.node_id).name
         if pool not in pools:
             raise ProblemError(
-                422,
-                "invalid_value",
+                404,
+                "not_found",
                 f"body.pool: the policy has no pool {pool!r}",
                 f"Name one of {', '.join(pools)}.",
-            )
-        if order.state is SpareState.LEASED:
-            raise ProblemError(
-                422,
-                "invalid_value",
-                "body.state: 'leased' is what a promotion makes of a spare",
-                "Name cold, warming or warm.",
             )
         before = shelf.spares.get(order.node_id)
         _refuse_leased(shelf, order.node_id)
@@ -160,7 +153,8 @@ class StandbyWords:
                 409,
                 "not_excluded",
                 f"nothing excludes {order.leaver}, and no advice to do so waits",
-                "Pin it out or plan its leave first; a sound node is not replaced.",
+                "Pin it out (gpuwarden pin) or plan its leave (gpuwarden maintenance) first: "
+                "a sound node is not replaced.",
             )
         first = max(waiting, key=lambda one: (one.rung, one.confidence))
         author = Author(caller.name, caller.key_id, order.reason, caller.role.value)

@@ -112,7 +112,7 @@ class StandbyDesk(Protocol):
         """Let a node stand by, or say how far a spare is.
 
         Raises:
-            ProblemError: 409 where it is leased; 422 for a pool that the policy has not.
+            ProblemError: 409 where it is leased; 404 for a pool that the policy has not.
         """
         ...
 

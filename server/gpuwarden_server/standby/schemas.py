@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,8 +11,6 @@ from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.incidents.schemas import ReasonBody
 from gpuwarden_server.standby.ports import AddOrder, Keeps, PromoteOrder, Proposal, SeenSpare
 from gpuwarden_verdict.standby import Lease, Obstacle, Spare, SpareState
-
-_SPARE_STATES = (SpareState.COLD, SpareState.WARMING, SpareState.WARM)
 
 
 class AddBody(ReasonBody):
@@ -23,14 +22,15 @@ class AddBody(ReasonBody):
     pool: str | None = Field(
         default=None, max_length=200, description="whose nodes it may replace; null: its own pool's"
     )
-    state: SpareState = Field(
-        default=SpareState.COLD, description="cold, warming or warm", examples=["warm"]
+    state: Literal["cold", "warming", "warm"] = Field(
+        default="cold", description="a promotion alone makes it leased", examples=["warm"]
     )
     proven: bool = Field(default=False, description="you vouch for its health as of now")
 
     def order(self) -> AddOrder:
         """As a value."""
-        return AddOrder(self.node_id, self.pool, self.state, self.proven, self.reason)
+        state = SpareState(self.state)
+        return AddOrder(self.node_id, self.pool, state, self.proven, self.reason)
 
 
 class PromoteBody(ReasonBody):
