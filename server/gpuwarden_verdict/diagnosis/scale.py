@@ -6,7 +6,7 @@ import numpy as np
 
 from gpuwarden_verdict.diagnosis.domain import Scale
 from gpuwarden_verdict.diagnosis.mounts import Clients
-from gpuwarden_verdict.diagnosis.robust import Run, middle
+from gpuwarden_verdict.diagnosis.robust import Run, middle, one_quantile
 from gpuwarden_verdict.diagnosis.window import Floats, Window
 
 _HURT, _SPARED = 0.5, 0.1
@@ -55,8 +55,8 @@ def _jobs(window: Window, clients: Clients, run: Run) -> tuple[int | None, int |
 def _clients_at_once(clients: Clients) -> tuple[int | None, int | None]:
     """Most clients at once that were served well, and fewest that were not.
 
-    A client asks where it moves a tenth of what clients at work move: a look at attributes loads
-    nobody.
+    A client counts that is served badly, or asks a tenth of what the busiest do: a look at
+    attributes loads nobody.
     """
     active = _active(clients)
     share = np.where(
@@ -71,7 +71,9 @@ def _clients_at_once(clients: Clients) -> tuple[int | None, int | None]:
 
 
 def _active(clients: Clients) -> Floats:
-    counts: Floats = clients.asking.sum(axis=0).astype(np.float64)
+    busy = one_quantile(clients.asked[clients.asking], 0.95)
+    counted = (clients.slow | (np.nan_to_num(clients.asked) >= 0.1 * busy)) & clients.asking
+    counts: Floats = counted.sum(axis=0).astype(np.float64)
     return counts
 
 
