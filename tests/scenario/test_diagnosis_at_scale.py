@@ -84,7 +84,7 @@ def tell(clients_from: int | None) -> Window:
     return play(site, state_at, MINUTES, FIRST, np.random.default_rng(60))
 
 
-def job(name: str, nodes: np.ndarray, first_save_s: float, share: float) -> Work:  # type: ignore[type-arg]  # rows
+def job(name: str, nodes: np.ndarray, first_save_s: float, share: float) -> Work:
     gpus = nodes.size * GPUS
     return Work(
         name=name,
