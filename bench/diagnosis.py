@@ -137,9 +137,9 @@ def measure(sizes: Sequence[int], cases: int) -> list[Outcome]:
 def table(outcomes: Sequence[Outcome], sizes: Sequence[int], took_s: float) -> str:
     """What is printed and committed."""
     lines = [
-        f"{len(outcomes)} simulated cases on {' and '.join(map(str, sizes))} nodes of 8 GPUs, "
-        "sizes and seeds not used in tuning; an hour is 50 minutes of trouble beside as many of "
-        "the past.",
+        f"{len(outcomes)} simulated cases on {' and '.join(map(str, sizes))} nodes of 8 GPUs; "
+        "sizes and seeds were not used in tuning. 50 minutes are asked about, trouble begins in "
+        "the first 20 of them, and 50 minutes of past lie before.",
         "",
         "| | cases | top-1 | top-2 | undecided | a sound part blamed | shuffled, top-1 |",
         "|---|---|---|---|---|---|---|",

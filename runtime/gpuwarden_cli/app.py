@@ -15,6 +15,7 @@ from gpuwarden_cli.commands import (
     backup,
     config,
     decisions,
+    diagnose,
     enrolment,
     entities,
     evaluate,
@@ -88,6 +89,7 @@ def build_app() -> typer.Typer:
     for part in (demo, server, entities, incidents, decisions, exclusions, keys, enrolment):
         part.register(app)
     for part in (
+        diagnose,
         inject,
         inventory,
         jobs,

@@ -38,6 +38,8 @@ from gpuwarden_server.decisions.endpoints import (
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.decisions.links import ApprovalLinks
 from gpuwarden_server.decisions.pins.endpoints import pins_router
+from gpuwarden_server.diagnosis.desk import DiagnosisDesk, DiagnosisParts
+from gpuwarden_server.diagnosis.endpoints import diagnoses_router
 from gpuwarden_server.doors.feature import make_doors
 from gpuwarden_server.foundation import Foundation, StorePart, make_foundation
 from gpuwarden_server.front import (
@@ -309,6 +311,11 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.silences_changed)
     yield from side.learning.routers()
+    yield diagnoses_router(
+        DiagnosisDesk(
+            DiagnosisParts(state, base.history, base.directory, base.placements, base.clock)
+        )
+    )
     install_fleet_meters(sources, base.meters.registry)
     yield from api_routers(sources)
     yield console_router()

@@ -85,6 +85,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/inventory"): _READ,
         ("PUT", "/v1/inventory"): _OPERATE,
         ("GET", "/v1/jobs/{job}/why"): _READ,
+        ("POST", "/v1/diagnoses"): Grant(_READERS, reads=True),
         ("GET", "/v1/gpus"): _READ,
         ("GET", "/v1/gpus/{gpu_uuid}"): _READ,
         ("GET", "/v1/gpus/{gpu_uuid}/why"): _READ,

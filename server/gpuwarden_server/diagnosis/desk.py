@@ -136,12 +136,15 @@ class DiagnosisDesk:
         past = begin - (end - begin if past_s is None else past_s)
         kept_from = self._parts.clock.now() - self._parts.history.keeping.seconds[Level.MINUTE]
         level = Level.MINUTE if begin >= kept_from else Level.QUARTER
+        step_s = SHAPES[level].step_s
+        # A step that has not ended would look as if little had happened in it.
+        begin, end = begin // step_s * step_s, end // step_s * step_s
         with self._parts.state.read() as connection:
             runs = repository.read_runs_between(connection, begin, end)
         nodes = self._nodes(own, runs)
         chosen = tuple(nodes[:MOST_NODES])
         spans = runs if name is None else [run for run in runs if run.job != name] + list(own)
-        asked = Asked(chosen, tuple(spans), past, begin, end, level, SHAPES[level].step_s)
+        asked = Asked(chosen, tuple(spans), past, begin, end, level, step_s)
         wanted = {run.node_id for run in own} if name else set(nodes)
         return asked, len(wanted - set(chosen))
 

@@ -13,7 +13,7 @@ from gpuwarden_server.history.domain import Level
 from gpuwarden_server.history.reading import HistoryReader, Series, Wanted
 from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.jobs.domain import JobRun
-from gpuwarden_verdict.diagnosis.window import NEEDED, Floats, JobSpan, Strip, Window
+from gpuwarden_verdict.diagnosis.window import NEEDED, Floats, Ints, JobSpan, Strip, Window
 from gpuwarden_verdict.places import PlaceKind, place_ref
 from gpuwarden_wire.metrics import EntityKind, MetricKind
 
@@ -111,7 +111,7 @@ class WindowReader:
             kind=kind,
             keys=tuple(_key(kind, node, entity) for node, entity in entities),
             node=np.array([rows[node] for node, _ in entities], dtype=np.int64),
-            rail=np.array(_numbered(entities, self._index(kind)), dtype=np.int64),
+            rail=np.fromiter(_numbered(entities, self._index(kind)), dtype=np.int64),
             values=values,
         )
 
@@ -124,7 +124,7 @@ class WindowReader:
 
         return of_gpu if kind is EntityKind.GPU else lambda _entity: None
 
-    def _places(self, rows: Mapping[str, int]) -> Mapping[str, np.ndarray]:  # type: ignore[type-arg]
+    def _places(self, rows: Mapping[str, int]) -> Mapping[str, Ints]:
         behind: dict[str, list[int]] = {}
         for node, row in rows.items():
             leaf = self._placements.placement(node).entry.leaf
@@ -137,10 +137,16 @@ def _numbers(one: Series, step_s: int) -> Floats:
     """A gauge's mean, a counter's growth a second; what hardly changes holds until read anew."""
     metric = one.metric
     if metric.kind is MetricKind.COUNTER:
-        return one.numbers["increase"] / step_s
+        return _grown(one.numbers["increase"], one.numbers["last"]) / step_s
     if metric.kind is MetricKind.STATE or _KEPT.search(metric.name):
         return _held(one.numbers["last"])
     return one.numbers["mean"]
+
+
+def _grown(increase: Floats, last: Floats) -> Floats:
+    """Growth in each step: from the step before, where one reading a step shows none within it."""
+    since: Floats = np.diff(last, prepend=np.nan)
+    return np.where(np.isfinite(increase), np.fmax(increase, since), np.nan)
 
 
 def _held(values: Floats) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from gpuwarden_server.jobs.domain import JobRun, Runs, ToldEnd
 from gpuwarden_server.store.tables_jobs import job_ends, job_runs
@@ -44,6 +44,23 @@ def read_runs(connection: Connection, jobs: Sequence[str]) -> list[JobRun]:
     """Runs of jobs of these names, oldest first."""
     c = job_runs.c
     statement = select(job_runs).where(c.job.in_(jobs)).order_by(c.since, c.node_id)
+    return [
+        JobRun(row.job, row.node_id, tuple(row.gpu_uuids), row.since, row.until)
+        for row in connection.execute(statement.limit(MOST_RUNS))
+    ]
+
+
+def read_runs_between(connection: Connection, begin: float, end: float) -> list[JobRun]:
+    """Runs of all jobs within a time, oldest first; at most MOST_RUNS.
+
+    Args:
+        connection: Reads.
+        begin: Epoch seconds.
+        end: Epoch seconds.
+    """
+    c = job_runs.c
+    lasts = or_(c.until.is_(None), c.until > begin)
+    statement = select(job_runs).where(c.since < end, lasts).order_by(c.since, c.node_id)
     return [
         JobRun(row.job, row.node_id, tuple(row.gpu_uuids), row.since, row.until)
         for row in connection.execute(statement.limit(MOST_RUNS))
