@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from gpuwarden_cli.app import run as run_command
+from gpuwarden_wire.batches import Table, pack_table
 from gpuwarden_wire.events import GpuJob, JobKind
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import schema_for
 from tests.builders.server import (
     Feeder,
     Running,
-    Table,
     gpu_table,
     make_gpu,
     make_settings,
-    pack_table,
     running_server,
 )
 from tests.builders.stores import StoreKind
