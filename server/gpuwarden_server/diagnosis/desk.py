@@ -21,6 +21,8 @@ USUAL_S = 3600.0
 """What is asked about where nobody says."""
 MOST_S = 86_400.0
 LEAST_STEPS = 4
+MOST_NODE_STEPS = MOST_NODES * 240
+"""Nodes times steps of one answer: a gigabyte of readings would be more than it may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class DiagnosisDesk:
         chosen = tuple(nodes[:MOST_NODES])
         spans = runs if name is None else [run for run in runs if run.job != name] + list(own)
         asked = Asked(chosen, tuple(spans), past, begin, end, level, step_s)
+        _check_size(len(chosen), round((end - past) / step_s))
         wanted = {run.node_id for run in own} if name else set(nodes)
         return asked, len(wanted - set(chosen))
 
@@ -167,6 +170,16 @@ def _check(begin: float, end: float) -> None:
             "range_too_long",
             f"a window of {(end - begin) / 3600:.1f} h",
             f"Ask for {MOST_S / 3600:g} h or less.",
+        )
+
+
+def _check_size(nodes: int, steps: int) -> None:
+    if nodes * steps > MOST_NODE_STEPS:
+        raise ProblemError(
+            422,
+            "too_many_points",
+            f"{steps} steps of {nodes} nodes, the past included",
+            f"Ask for {MOST_NODE_STEPS // nodes} steps or less: a shorter window, or less past.",
         )
 
 
