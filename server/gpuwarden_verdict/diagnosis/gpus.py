@@ -58,86 +58,52 @@ def _loaded(scene: Scene) -> Flags:
 
 def gpu_signs(scene: Scene, rows: Ints) -> list[Sign]:
     """What may be odd about GPUs, of these rows."""
-    window = scene.window
+    return [*_clock_signs(scene, rows), *_limit_signs(scene, rows), *_link_signs(scene, rows)]
 
-    def read(metric: str) -> Floats:
-        return window.metric(EntityKind.GPU, metric)[rows]
 
-    clock, limit = read("gpu_sm_clock_hertz"), read("gpu_power_limit_watts")
-    watts, heat = read("gpu_power_watts"), read("gpu_temperature_celsius")
-    reasons = read("gpu_clock_event_reasons")
-    hot = _held(read("gpu_thermal_slowdown_seconds_total"), reasons, _THERMAL)
-    braked = _held(read("gpu_power_brake_seconds_total"), reasons, _BRAKE)
-    width, widest = read("gpu_pcie_link_width"), read("gpu_pcie_link_width_max")
-    speed, fastest = read("gpu_pcie_link_generation"), read("gpu_pcie_link_generation_max")
+def _read(scene: Scene, rows: Ints, metric: str) -> Floats:
+    return scene.window.metric(EntityKind.GPU, metric)[rows]
+
+
+def _clock_signs(scene: Scene, rows: Ints) -> list[Sign]:
+    clock = _read(scene, rows, "gpu_sm_clock_hertz")
+    limit = _read(scene, rows, "gpu_power_limit_watts")
     clocks, limits = peers(clock), peers(limit)
+    slower, lower = 1.0 - over(clock, clocks), 1.0 - over(limit, limits)
+    clock_words = "{entity} clocks at {own:.3g} Hz where its peers have {others:.3g}"
+    limit_words = "{entity} may draw {own:.0f} W, its peers {others:.0f}"
     return [
-        Sign(
-            "clock_hertz",
-            Layer.CLOCK,
-            1.0 - over(clock, clocks),
-            0.06,
-            0.25,
-            0.85,
-            "{entity} clocks at {own:.3g} Hz where its peers have {others:.3g}",
-            clock,
-            clocks,
-        ),
-        Sign(
-            "thermal_share",
-            Layer.THERMAL,
-            hot,
-            0.05,
-            0.5,
-            0.8,
-            "{entity} is slowed by heat {own:.0%} of the time, at {others:.0f} °C",
-            hot,
-            heat,
-        ),
-        Sign(
-            "brake_share",
-            Layer.POWER,
-            braked,
-            0.05,
-            0.5,
-            0.8,
-            "the power brake holds {entity} {own:.0%} of the time, at {others:.0f} W",
-            braked,
-            watts,
-        ),
-        Sign(
-            "power_limit_watts",
-            Layer.POWER,
-            1.0 - over(limit, limits),
-            0.05,
-            0.3,
-            0.7,
-            "{entity} may draw {own:.0f} W, its peers {others:.0f}",
-            limit,
-            limits,
-        ),
-        Sign(
-            "pcie_width",
-            Layer.PCIE,
-            1.0 - over(width, widest),
-            0.2,
-            0.75,
-            0.85,
-            "the PCIe link of {entity} has {own:.0f} lanes of {others:.0f}",
-            width,
-            widest,
-        ),
-        Sign(
-            "pcie_generation",
-            Layer.PCIE,
-            1.0 - over(speed, fastest),
-            0.15,
-            0.6,
-            0.8,
-            "the PCIe link of {entity} runs at generation {own:.0f} of {others:.0f} under load",
-            speed,
-            fastest,
-        ),
+        Sign("clock_hertz", Layer.CLOCK, slower, 0.06, 0.25, 0.85, clock_words, clock, clocks),
+        Sign("power_limit_watts", Layer.POWER, lower, 0.05, 0.3, 0.7, limit_words, limit, limits),
+    ]
+
+
+def _limit_signs(scene: Scene, rows: Ints) -> list[Sign]:
+    reasons = _read(scene, rows, "gpu_clock_event_reasons")
+    counted = _read(scene, rows, "gpu_thermal_slowdown_seconds_total")
+    braking = _read(scene, rows, "gpu_power_brake_seconds_total")
+    heat = _read(scene, rows, "gpu_temperature_celsius")
+    watts = _read(scene, rows, "gpu_power_watts")
+    hot, held = _held(counted, reasons, _THERMAL), _held(braking, reasons, _BRAKE)
+    hot_words = "{entity} is slowed by heat {own:.0%} of the time, at {others:.0f} °C"
+    held_words = "the power brake holds {entity} {own:.0%} of the time, at {others:.0f} W"
+    return [
+        Sign("thermal_share", Layer.THERMAL, hot, 0.05, 0.5, 0.8, hot_words, hot, heat),
+        Sign("brake_share", Layer.POWER, held, 0.05, 0.5, 0.8, held_words, held, watts),
+    ]
+
+
+def _link_signs(scene: Scene, rows: Ints) -> list[Sign]:
+    width = _read(scene, rows, "gpu_pcie_link_width")
+    widest = _read(scene, rows, "gpu_pcie_link_width_max")
+    speed = _read(scene, rows, "gpu_pcie_link_generation")
+    fastest = _read(scene, rows, "gpu_pcie_link_generation_max")
+    narrow, slow = 1.0 - over(width, widest), 1.0 - over(speed, fastest)
+    lanes = "the PCIe link of {entity} has {own:.0f} lanes of {others:.0f}"
+    generation = "the PCIe link of {entity} runs at generation {own:.0f} of {others:.0f} under load"
+    return [
+        Sign("pcie_width", Layer.PCIE, narrow, 0.2, 0.75, 0.85, lanes, width, widest),
+        Sign("pcie_generation", Layer.PCIE, slow, 0.15, 0.6, 0.8, generation, speed, fastest),
     ]
 
 

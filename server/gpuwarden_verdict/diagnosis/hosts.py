@@ -74,70 +74,40 @@ def node_utilization(scene: Scene, rows: Ints) -> Floats:
 
 
 def _signs(scene: Scene, rows: Ints) -> list[Sign]:
-    def read(metric: str) -> Floats:
-        return scene.window.metric(EntityKind.NODE, metric)[rows]
+    return [*_pressure_signs(scene, rows), *_kernel_signs(scene, rows)]
 
-    cpu = read("node_pressure_cpu_seconds_total")
-    memory = read("node_pressure_memory_seconds_total")
-    interrupts, switches = read("node_interrupts_total"), read("node_context_switches_total")
-    runnable = read("node_processes_running")
-    cpus, memories, ints, sw, run = map(peers, (cpu, memory, interrupts, switches, runnable))
+
+def _read(scene: Scene, rows: Ints, metric: str) -> Floats:
+    return scene.window.metric(EntityKind.NODE, metric)[rows]
+
+
+def _pressure_signs(scene: Scene, rows: Ints) -> list[Sign]:
+    cpu = _read(scene, rows, "node_pressure_cpu_seconds_total")
+    memory = _read(scene, rows, "node_pressure_memory_seconds_total")
+    cpus, memories = peers(cpu), peers(memory)
+    words = "programs on {entity} wait for %s {own:.0%%} of the time, on its peers {others:.0%%}"
+    none, more, short = Layer.NONE, cpu - cpus, memory - memories
     return [
-        Sign(
-            "cpu_pressure",
-            Layer.NONE,
-            cpu - cpus,
-            0.1,
-            0.4,
-            0.7,
-            "programs on {entity} wait for a CPU {own:.0%} of the time, on its peers {others:.0%}",
-            cpu,
-            cpus,
-        ),
-        Sign(
-            "memory_pressure",
-            Layer.NONE,
-            memory - memories,
-            0.05,
-            0.3,
-            0.7,
-            "programs on {entity} wait for memory {own:.0%} of the time, on its peers {others:.0%}",
-            memory,
-            memories,
-        ),
-        Sign(
-            "interrupts_per_second",
-            Layer.NONE,
-            1.0 - over(interrupts, ints),
-            0.5,
-            0.9,
-            0.5,
-            "{entity} takes {own:.3g} interrupts/s, its peers {others:.3g}",
-            interrupts,
-            ints,
-        ),
-        Sign(
-            "context_switches_per_second",
-            Layer.NONE,
-            1.0 - over(switches, sw),
-            0.5,
-            0.9,
-            0.4,
-            "{entity} switches context {own:.3g} times a second, its peers {others:.3g}",
-            switches,
-            sw,
-        ),
-        Sign(
-            "runnable",
-            Layer.NONE,
-            over(runnable, run) - 1.0,
-            1.0,
-            4.0,
-            0.3,
-            "{entity} has {own:.0f} runnable programs, its peers {others:.0f}",
-            runnable,
-            run,
-        ),
+        Sign("cpu_pressure", none, more, 0.1, 0.4, 0.7, words % "a CPU", cpu, cpus),
+        Sign("memory_pressure", none, short, 0.05, 0.3, 0.7, words % "memory", memory, memories),
+    ]
+
+
+def _kernel_signs(scene: Scene, rows: Ints) -> list[Sign]:
+    ints = _read(scene, rows, "node_interrupts_total")
+    switches = _read(scene, rows, "node_context_switches_total")
+    ready = _read(scene, rows, "node_processes_running")
+    others = [peers(one) for one in (ints, switches, ready)]
+    fewer, calmer = 1.0 - over(ints, others[0]), 1.0 - over(switches, others[1])
+    more = over(ready, others[2]) - 1.0
+    none = Layer.NONE
+    took = "{entity} takes {own:.3g} interrupts/s, its peers {others:.3g}"
+    changed = "{entity} switches context {own:.3g} times a second, its peers {others:.3g}"
+    run = "{entity} has {own:.0f} runnable programs, its peers {others:.0f}"
+    return [
+        Sign("interrupts", none, fewer, 0.5, 0.9, 0.5, took, ints, others[0]),
+        Sign("context_switches", none, calmer, 0.5, 0.9, 0.4, changed, switches, others[1]),
+        Sign("runnable", none, more, 1.0, 4.0, 0.3, run, ready, others[2]),
     ]
 
 

@@ -37,7 +37,7 @@ from gpuwarden_verdict.diagnosis.signs import Sign, find_signs
 from gpuwarden_verdict.diagnosis.window import Flags, Floats, Ints
 from gpuwarden_wire.metrics import EntityKind
 
-_MOST_BAD = 0.5
+_MOST_SLOW = 0.5
 """Share of the clients that ask, from which it is the mount's trouble and not theirs."""
 _SENT_AGAIN = 0.02
 """Share of requests sent again, from which they are lost on the way."""
@@ -96,10 +96,10 @@ def _mount(scene: Scene, clients: Clients, mine: Flags) -> Culprit | None:
     count = asking.sum(axis=0)
     share = np.where(count > 0, (slow & asking).sum(axis=0) / np.maximum(1, count), np.nan)
     enough = count >= min(2, int((asking.any(axis=1)).sum()))
-    run = scene.run(np.nan_to_num(share) >= _MOST_BAD, np.isfinite(share) & enough)
+    run = scene.run(np.nan_to_num(share) >= _MOST_SLOW, np.isfinite(share) & enough)
     if run is None or not asking.any(axis=1).sum() > 1:
         return None
-    numbers = _numbers(scene, clients, run, np.nan_to_num(share) >= _MOST_BAD)
+    numbers = _numbers(scene, clients, run, np.nan_to_num(share) >= _MOST_SLOW)
     layer, scale = _layer(clients, numbers), scale_of(scene.window, clients, run)
     chain = _chain(clients, numbers, layer, scale)
     # What a sound burst shows weighs little: full queues are no fault while bytes flow as ever.
