@@ -144,6 +144,10 @@ class DiagnosisDesk:
         with self._parts.state.read() as connection:
             runs = repository.read_runs_between(connection, begin, end)
         nodes = self._nodes(own, runs)
+        if name is not None and not {run.node_id for run in own} & set(nodes):
+            raise ProblemError(
+                404, "not_found", f"no node of {name} is known any more", "Ask of the fleet."
+            )
         chosen = tuple(nodes[:MOST_NODES])
         spans = runs if name is None else [run for run in runs if run.job != name] + list(own)
         asked = Asked(chosen, tuple(spans), past, begin, end, level, step_s)

@@ -55,7 +55,7 @@ def diagnose(window: Window, job: str = "") -> Diagnosis:
         KeyError: The window has no such job.
     """
     if job:
-        return _of_job(window, next(one for one in window.jobs if one.job == job))
+        return _of_job(window, {one.job: one for one in window.jobs}[job])
     spans = window.jobs or (_everything(window),)
     return _of_fleet(window, [_of_job(window, one) for one in spans])
 
