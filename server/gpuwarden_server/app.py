@@ -65,8 +65,10 @@ from gpuwarden_server.judging.streams import make_streams, stream_handlers
 from gpuwarden_server.learning.feature import Learning
 from gpuwarden_server.notifications.endpoints import notifications_router
 from gpuwarden_server.notifications.feature import Notifications, make_notifications
+from gpuwarden_server.notifications.http import poster_maker
 from gpuwarden_server.notifications.places import node_labels
 from gpuwarden_server.notifications.quiet.endpoints import silences_router
+from gpuwarden_server.notifications.settings import load_networks
 from gpuwarden_server.policies.feature import Policies
 from gpuwarden_server.retention.feature import Retention
 from gpuwarden_server.retention.repository import Kept
@@ -259,8 +261,9 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     base.board.add_note("model", lambda: learning.scorer.trouble or None)
     base.board.add_probe("notifications", notifications.probe)
     base.board.add_note("notifications", notifications.trouble)
+    posters = poster_maker(load_networks(settings.notify_private_networks))
     actuators = make_actuators(
-        settings, base.store.state, base.clock, judging.board, base.leadership, registry
+        settings, base.store.state, base.clock, judging.board, base.leadership, registry, posters
     )
     hub.follow(actuators.wake)
     base.board.add_note("actuators", actuators.trouble)

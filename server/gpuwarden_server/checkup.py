@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpuwarden_server.actuators.document import Target
 from gpuwarden_server.actuators.feature import make_actuator, passed_variables
 from gpuwarden_server.actuators.parse import load_actuators
-from gpuwarden_server.actuators.ports import ActuatorError
+from gpuwarden_server.actuators.ports import Actuator, ActuatorError
 from gpuwarden_server.actuators.schemas import kind_of
 from gpuwarden_server.config import Settings, load_settings, unknown_variables, variable
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_server.decisions.policy import load_policy
 from gpuwarden_server.learning.models import load_models
+from gpuwarden_server.notifications.http import poster_maker
 from gpuwarden_server.notifications.settings import NotifySettings, load_networks, load_notify
 from gpuwarden_server.serving import bind_socket
 from gpuwarden_server.store.versions import describe_store
@@ -110,7 +112,7 @@ def _actuators(settings: Settings) -> str:
         raise _Less("nothing outside is changed: no actuators' file")
     said, troubles = [], []
     for target in document.targets:
-        actuator, name = make_actuator(target, passed_variables(variable)), target.common.name
+        actuator, name = _actuator(target, settings), target.common.name
         try:
             found = actuator.read(())
         except ActuatorError as error:
@@ -122,6 +124,11 @@ def _actuators(settings: Settings) -> str:
     if troubles:
         raise _Less("; ".join(troubles))
     return "; ".join(said)
+
+
+def _actuator(target: Target, settings: Settings) -> Actuator:
+    posters = poster_maker(load_networks(settings.notify_private_networks))
+    return make_actuator(target, passed_variables(variable), posters)
 
 
 def _store(settings: Settings) -> str:

@@ -11,26 +11,14 @@ from hashlib import sha256
 
 import msgspec
 
+from gpuwarden_server.actuators.answers import decode_found
 from gpuwarden_server.actuators.document import CommandTarget
-from gpuwarden_server.actuators.ports import ActuatorError
 from gpuwarden_server.actuators.programs import Variables, run_program
-from gpuwarden_verdict.actuation import TAG, Found, Hold, Wanted
+from gpuwarden_verdict.actuation import TAG, Found, Wanted
 
 _MEND = "Run it by hand with a request of docs/actuators.md on its standard input"
 SIGNATURE = "GPUWARDEN_SIGNATURE"
 """Variable with the hex HMAC-SHA256 of the request, where a secret is set."""
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """What it answers to `read`."""
-
-    hold: Hold
-    reason: str = ""
-    by: str = ""
-    jobs: tuple[str, ...] = ()
-
-
-_ANSWERS = msgspec.json.Decoder(dict[str, _Answer])
 
 
 class CommandActuator:
@@ -44,14 +32,7 @@ class CommandActuator:
     def read(self, nodes: Collection[str]) -> Mapping[str, Found]:
         """What it answers to {"act": "read", "nodes": [...]}."""
         text = self._ask({"act": "read", "tag": TAG, "nodes": sorted(nodes)})
-        try:
-            answers = _ANSWERS.decode(text.encode())
-        except msgspec.DecodeError as error:
-            reason = f"{self._target.command[0]} answered to read with no such JSON: {error}"
-            raise ActuatorError(reason, _MEND) from error
-        return {
-            node: Found(one.hold, one.reason, one.by, one.jobs) for node, one in answers.items()
-        }
+        return decode_found(text.encode(), self._target.command[0], _MEND)
 
     def exclude(self, wanted: Wanted) -> None:
         """Ask for {"act": "exclude"}."""

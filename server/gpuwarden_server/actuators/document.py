@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuwarden_verdict.actuation import Drift
@@ -77,7 +77,26 @@ class CommandTarget:
     move_from: Rung | None = None
 
 
-Target = SlurmTarget | FilesTarget | CommandTarget
+@dataclass(frozen=True, slots=True)
+class WebhookTarget:
+    """A receiver of the user's over HTTP.
+
+    Attributes:
+        common: What every actuator has.
+        url: Where requests are posted; may hold a token: never shown.
+        secret: Signs requests as Standard Webhooks have it.
+        read_url: Where it is asked by GET how nodes stand, "" to post that too.
+        move_from: From which rung on it is asked to move what runs there; None never.
+    """
+
+    common: Common
+    url: str = field(repr=False)
+    secret: str = field(repr=False)
+    read_url: str = field(default="", repr=False)
+    move_from: Rung | None = None
+
+
+Target = SlurmTarget | FilesTarget | CommandTarget | WebhookTarget
 
 
 @dataclass(frozen=True, slots=True)

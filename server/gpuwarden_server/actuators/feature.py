@@ -14,13 +14,15 @@ from gpuwarden_server.actuators.document import (
     FilesTarget,
     SlurmTarget,
     Target,
+    WebhookTarget,
 )
 from gpuwarden_server.actuators.files import FilesActuator
 from gpuwarden_server.actuators.meters import ActuatorMeters
 from gpuwarden_server.actuators.parse import load_actuators
-from gpuwarden_server.actuators.ports import Actuator
+from gpuwarden_server.actuators.ports import Actuator, Poster
 from gpuwarden_server.actuators.programs import Variables
 from gpuwarden_server.actuators.slurm import SlurmActuator
+from gpuwarden_server.actuators.webhook import WebhookActuator
 from gpuwarden_server.actuators.worker import ActuatorWorker, WorkerParts
 from gpuwarden_server.config import Settings, variable
 from gpuwarden_server.core.clock import Clock
@@ -63,7 +65,11 @@ class Actuators:
         return f"in trouble: {', '.join(names)}; see `gpuwarden actuators`" if names else None
 
 
-def make_actuator(target: Target, variables: Variables) -> Actuator:
+MakePoster = Callable[[float], Poster]
+"""Given a time limit in seconds, HTTP to the addresses that the settings allow."""
+
+
+def make_actuator(target: Target, variables: Variables, make_poster: MakePoster) -> Actuator:
     """The actuator of a target."""
     match target:
         case SlurmTarget():
@@ -72,6 +78,8 @@ def make_actuator(target: Target, variables: Variables) -> Actuator:
             return FilesActuator(target)
         case CommandTarget():
             return CommandActuator(target, variables)
+        case WebhookTarget():
+            return WebhookActuator(target, make_poster(target.common.timeout_s))
         case _:
             assert_never(target)
 
@@ -89,6 +97,7 @@ def make_actuators(
     source: FeedSource,
     leadership: Leadership,
     registry: CollectorRegistry,
+    make_poster: MakePoster,
 ) -> Actuators:
     """Actuators as the operator's file says.
 
@@ -99,6 +108,7 @@ def make_actuators(
         source: The feed; asked once the parts have started.
         leadership: Only the leader acts.
         registry: Metrics.
+        make_poster: HTTP for receivers.
 
     Raises:
         StartError: The file cannot be used; names key and mend.
@@ -113,7 +123,7 @@ def make_actuators(
             ActuatorWorker(
                 WorkerParts(
                     target=target,
-                    actuator=make_actuator(target, variables),
+                    actuator=make_actuator(target, variables, make_poster),
                     state=state,
                     clock=clock,
                     feed=lambda: source.published().exclusions,

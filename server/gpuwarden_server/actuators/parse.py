@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,6 +20,7 @@ from gpuwarden_server.actuators.document import (
     FilesTarget,
     SlurmTarget,
     Target,
+    WebhookTarget,
 )
 from gpuwarden_server.core.errors import StartError
 from gpuwarden_verdict.actuation import Drift
@@ -63,8 +66,18 @@ class _Command(_Entry, tag="command"):
     move_from: str = "never"
 
 
+class _Webhook(_Entry, tag="webhook"):
+    url: str
+    secret_env: str
+    read_url: str = ""
+    move_from: str = "never"
+
+
+_Any = _Slurm | _Files | _Command | _Webhook
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    actuators: list[_Slurm | _Files | _Command] = msgspec.field(default_factory=list)
+    actuators: list[_Any] = msgspec.field(default_factory=list)
 
 
 def load_actuators(file: Path | None, variables: Variables) -> ActuatorsDocument:
@@ -118,7 +131,7 @@ def parse_actuators(text: str, variables: Variables) -> ActuatorsDocument:
     return ActuatorsDocument(tuple(targets))
 
 
-def _target(where: str, entry: _Slurm | _Files | _Command, variables: Variables) -> Target:
+def _target(where: str, entry: _Any, variables: Variables) -> Target:
     common = entry.common()
     if isinstance(entry, _Slurm):
         config = Path(entry.config) if entry.config else None
@@ -130,12 +143,36 @@ def _target(where: str, entry: _Slurm | _Files | _Command, variables: Variables)
         # Who takes a file of ours away has `gpuwarden decisions revoke`; a folder that was lost and
         # made again must fill itself.
         return FilesTarget(replace(common, drift=Drift.REPAIR), folder)
-    secret = ""
-    if entry.secret_env:
-        secret = variables(entry.secret_env) or ""
-        if not secret:
-            raise ValueError(f"{where}.secret_env: {entry.secret_env} is not set: export it")
+    if isinstance(entry, _Webhook):
+        return _webhook(where, entry, common, variables)
+    secret = _secret(where, entry.secret_env, variables) if entry.secret_env else ""
     return CommandTarget(common, tuple(entry.command), secret, _rung(where, entry.move_from))
+
+
+def _webhook(where: str, entry: _Webhook, common: Common, variables: Variables) -> WebhookTarget:
+    for key, url in (("url", entry.url), ("read_url", entry.read_url)):
+        if (url or key == "url") and urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError(f"{where}.{key}: it is no http or https address")
+    secret = _secret(where, entry.secret_env, variables)
+    if not _is_signing_secret(secret):
+        mend = "echo whsec_$(openssl rand -base64 32)"
+        raise ValueError(f"{where}.secret_env: not whsec_ and base64 of 24 bytes or more: {mend}")
+    return WebhookTarget(common, entry.url, secret, entry.read_url, _rung(where, entry.move_from))
+
+
+def _secret(where: str, name: str, variables: Variables) -> str:
+    secret = variables(name) or ""
+    if not secret:
+        raise ValueError(f"{where}.secret_env: {name} is not set: export it")
+    return secret
+
+
+def _is_signing_secret(text: str) -> bool:
+    try:
+        decoded = base64.b64decode(text.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        return False
+    return text.startswith("whsec_") and len(decoded) >= 24
 
 
 def _rung(where: str, word: str) -> Rung | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuwarden_server.actuators.document import FilesTarget, SlurmTarget, Target
+from gpuwarden_server.actuators.document import FilesTarget, SlurmTarget, Target, WebhookTarget
 from gpuwarden_server.actuators.domain import Actuation, Phase
 from gpuwarden_server.actuators.worker import ActuatorWorker
 from gpuwarden_verdict.actuation import Act, Drift, Hold, Standing, Step
@@ -133,4 +133,6 @@ def kind_of(target: Target) -> str:
     """The word for it in the actuators' file."""
     if isinstance(target, SlurmTarget):
         return "slurm"
+    if isinstance(target, WebhookTarget):
+        return "webhook"
     return "files" if isinstance(target, FilesTarget) else "command"

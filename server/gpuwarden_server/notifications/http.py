@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 import httpx
 
-from gpuwarden_server.notifications.addresses import AddressGuard, AddressRefused
+from gpuwarden_server.notifications.addresses import AddressGuard, AddressRefused, Network
 from gpuwarden_server.notifications.domain import Delivery
 
 LONGEST_ANSWER = 65_536
@@ -101,6 +101,16 @@ class Poster:
             # TLS still asks for and verifies the name, though the connection goes to the address.
             extensions={"sni_hostname": target.host},
         )
+
+
+def poster_maker(networks: Sequence[Network]) -> Callable[[float], Poster]:
+    """Makes posters with a time limit in seconds, held to the same addresses.
+
+    Args:
+        networks: Private networks that are sent to.
+    """
+    guard = AddressGuard(networks)
+    return lambda timeout_s: Poster(guard, timeout_s)
 
 
 def _bounded(response: httpx.Response, longest: int) -> bytes:

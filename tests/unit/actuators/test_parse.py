@@ -35,6 +35,9 @@ secret_env = "TICKET_SECRET"
 """
 
 
+HOOK = "[[actuators]]\nname='a'\nkind='webhook'\n"
+
+
 def variables(name: str) -> str | None:
     return {"TICKET_SECRET": "s3cret"}.get(name)
 
@@ -69,6 +72,9 @@ def test_a_whole_file() -> None:
             "[[actuators]]\nname='a'\nkind='command'\ncommand=['x']\nsecret_env='NO'",
             "NO is not set",
         ),
+        (f"{HOOK}url='ftp://x'\nsecret_env='TICKET_SECRET'", "http"),
+        (f"{HOOK}url='http://x'\nsecret_env='TICKET_SECRET'", "whsec_"),
+        (f"{HOOK}url='http://x'", "secret_env"),
         ("[[actuators]]\nname='a'\nkind='slurm'\n" * 2, "two actuators"),
         ("actuators = 3", "actuators"),
         ("[[actuators", "actuators"),
