@@ -14,7 +14,7 @@ import pytest
 
 from gpuwarden_server.config import Settings
 from gpuwarden_wire.events import EventKind
-from tests.builders.feed import get, quick_settings, xid_event
+from tests.builders.feed import get, quick_settings, wait_sweeps, xid_event
 from tests.builders.server import (
     Feeder,
     Running,
@@ -314,6 +314,31 @@ def test_slurm_drains_moves_and_returns_whatever_kills_us(
         slurm.resume(drained_by_hand)
         slurm.command("scancel", job)
         wait_for(lambda: {slurm.state(one) for one in NODES} == {"IDLE"}, 60, "idle again")
+
+
+@pytest.mark.long
+@pytest.mark.serial
+@pytest.mark.timeout(300)
+def test_slurm_takes_a_node_on_probation_out_at_its_first_symptom(
+    tmp_path: Path, slurm: SlurmCluster, programs: Path
+) -> None:
+    settings = slurm_settings(tmp_path / "s", slurm, programs, dwell_s=600.0)
+    with running_server(settings) as server:
+        node = introduced(server, "n2")
+        node.events(xid_event(REMAP_FAILED, SLOT))
+        wait_for(lambda: slurm.state("n2") == "IDLE+DRAIN", 60, "drained")
+        server.admin.post("/v1/gpus/GPU-n2-0/repair", json={"reason": "swap"}).raise_for_status()
+        wait_sweeps(server, 5)
+        assert slurm.state("n2") == "IDLE+DRAIN", "only a check brings it back"
+        node.events(make_event(kind=EventKind.CHECK_PASSED, text="dcgm r3"))
+        wait_for(lambda: slurm.state("n2") == "IDLE", 60, "back")
+        assert get(server, "/v1/gpus/GPU-n2-0")["state"] == "probation"
+        node.events(xid_event(REMAP_FAILED, SLOT))
+        wait_for(lambda: slurm.state("n2") == "IDLE+DRAIN", 60, "out again")
+        assert get(server, "/v1/gpus/GPU-n2-0")["state"] in ("excluded", "draining")
+        repair(server, node)
+        wait_for(lambda: slurm.state("n2") == "IDLE", 60, "and back")
+        node.close()
 
 
 def _closed(server: Running, node_id: str) -> bool:

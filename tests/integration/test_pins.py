@@ -128,6 +128,7 @@ def test_a_planned_leave_is_told_ahead_and_ends_with_its_time(tmp_path: Path) ->
         other.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_leave_that_asks_for_a_check_ends_over_one_also_after_a_kill(tmp_path: Path) -> None:
     process = ServerProcess(_settings(tmp_path))

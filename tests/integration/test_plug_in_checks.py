@@ -93,6 +93,19 @@ def test_only_a_check_that_proves_a_repair_ends_one(tmp_path: Path, proves: bool
         node.close()
 
 
+def test_a_repair_hurries_the_check_that_may_end_it(tmp_path: Path) -> None:
+    with checked_node(tmp_path, interval_s=604_800.0, proves_repair=True) as (server, _):
+        wait_for(lambda: events(server, "check_passed"), what="its one run")
+        body = {"nodes": ["node-1"], "at": 0, "check": True, "reason": "new riser"}
+        answer = server.admin.post("/v1/leaves", json=body)
+        (leave,) = answer.json()["items"]
+        wait_for(lambda: exclusions_of(server)["count"] == 1, what="it leaves")
+        ended = server.admin.post(f"/v1/pins/{leave['id']}/end", json={"reason": "done"})
+        ended.raise_for_status()
+        wait_for(lambda: exclusions_of(server)["count"] == 0, 60, "back by its own check")
+        assert len(events(server, "check_passed")) == 2
+
+
 def state_of(server: Running) -> object:
     return get(server, f"/v1/gpus/{GPU}")["state"]
 

@@ -30,6 +30,13 @@ class Output(StrEnum):
     JSON = "json"  # one JSON object a line: state, text, gpu_uuid or pci_bus_id, readings
 
 
+class When(StrEnum):
+    """When a check that is due may start."""
+
+    ALWAYS = "always"
+    IDLE = "idle"  # no process and no job on any GPU of the node, for a minute
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDefinition:
     """One plug-in check as its owner wants it run.
@@ -44,6 +51,7 @@ class CheckDefinition:
         fault_class: What a failure speaks to.
         proves_repair: A pass ends the repair of what it speaks about.
         environment: Variables beside PATH and LANG; the agent's own are not handed on.
+        when: When it may start.
     """
 
     name: str
@@ -55,6 +63,7 @@ class CheckDefinition:
     fault_class: FaultClass = FaultClass.UNKNOWN
     proves_repair: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    when: When = When.ALWAYS
 
     @property
     def metric(self) -> str:
@@ -210,6 +219,12 @@ def _output(value: object) -> Output:
     return Output(value)
 
 
+def _when(value: object) -> When:
+    if not isinstance(value, str) or value not in tuple(When):
+        raise ValueError("give always or idle")
+    return When(value)
+
+
 def _readings(value: object) -> dict[str, str]:
     table = _texts(value)
     for name in table:
@@ -252,4 +267,5 @@ _KEYS: Mapping[str, Callable[[object], Any]] = {
     "fault_class": _fault_class,
     "proves_repair": _yes_or_no,
     "environment": _environment,
+    "when": _when,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -73,11 +73,19 @@ class CheckRunner:
                 self._left[run.check.name] = run.outcome.left
             found.append(run)
 
-    def start_due(self) -> None:
-        """Start what is due, the longest overdue first; what runs or cannot be ended is not."""
+    def make_due(self, names: Iterable[str]) -> None:
+        """Let checks be due now."""
+        now = self._monotonic()
+        self._due |= {name: min(self._due[name], now) for name in names}
+
+    def start_due(self, may_start: Callable[[CheckDefinition], bool] = lambda check: True) -> None:
+        """Start what is due, the longest overdue first; what runs or cannot be ended is not.
+
+        What may not start stays due.
+        """
         now = self._monotonic()
         self._left = {name: one for name, one in self._left.items() if one.poll() is None}
-        due = [check for check in self._checks if self._due[check.name] <= now]
+        due = [one for one in self._checks if self._due[one.name] <= now and may_start(one)]
         for check in sorted(due, key=lambda check: self._due[check.name]):
             if len(self._running) >= AT_ONCE:
                 return

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuwarden_agent.checks.definitions import CheckDefinition, load_checks
+from gpuwarden_agent.checks.definitions import CheckDefinition, When, load_checks
+from gpuwarden_agent.checks.idle import IdleWatch
 from gpuwarden_agent.checks.results import CheckResult, CheckState, results_of
 from gpuwarden_agent.checks.runner import CheckRunner, Run
 from gpuwarden_agent.collectors.context import CollectorContext
@@ -77,6 +78,7 @@ class CheckCollector:
         gpus: Callable[[], Sequence[GpuIdentity]],
         conditions: Conditions,
         verdict: Callable[[], NodeVerdict | None],
+        idle: Callable[[], bool | None] = lambda: None,
         runner: CheckRunner | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -87,18 +89,50 @@ class CheckCollector:
         self._gpus = gpus
         self._conditions = conditions
         self._verdict = verdict
+        self._idle = idle
+        self._in_repair_before: frozenset[str] = frozenset()
+        self._unsure: set[str] = set()
         self._runner = runner or CheckRunner(checks)
         self._monotonic = monotonic
 
     def collect(self, now: float) -> Harvest:
         """Results that came since the last call, and the readings of all checks."""
         events = [one for run in self._runner.finished() for one in self._take(run, now)]
-        self._runner.start_due()
+        self._hurry_repairs()
+        self._start_due()
         return Harvest(rows=self._rows(), events=tuple(events))
 
     def close(self) -> None:
         """End what runs."""
         self._runner.close()
+
+    def _hurry_repairs(self) -> None:
+        """Checks that may end a repair are due as soon as one has begun."""
+        verdict = self._verdict()
+        told = () if verdict is None else (verdict.node, *verdict.gpus)
+        in_repair = frozenset(one.entity for one in told if one.state == _IN_REPAIR)
+        if in_repair - self._in_repair_before:
+            proving = (check.name for check in self._checks.values() if check.proves_repair)
+            self._runner.make_due(proving)
+        self._in_repair_before = in_repair
+
+    def _start_due(self) -> None:
+        waiting = [one.name for one in self._checks.values() if one.when is When.IDLE]
+        idle = self._idle() if waiting else None
+        self._runner.start_due(lambda check: check.when is When.ALWAYS or idle is True)
+        for name in waiting:
+            self._tell_unsure(name, unsure=idle is None)
+
+    def _tell_unsure(self, name: str, *, unsure: bool) -> None:
+        """That nobody knows whether the node is idle is own trouble: the check waits for good."""
+        source = f"check:{name}"
+        if unsure:
+            self._unsure.add(name)
+            mend = 'NVML must be on and answer for every GPU, else give it when = "always".'
+            self._conditions.trouble(source, "idle_unknown", mend)
+        elif name in self._unsure:
+            self._unsure.discard(name)
+            self._conditions.fine(source)
 
     # results
 
@@ -296,4 +330,10 @@ def build(context: CollectorContext) -> Collector | None:
         gpus=context.gpus,
         conditions=context.conditions,
         verdict=context.verdict,
+        idle=_idle_watch(context).look,
     )
+
+
+def _idle_watch(context: CollectorContext) -> IdleWatch:
+    probe, folder = context.nvml_probe, context.settings.hpc_job_folder
+    return IdleWatch(probe.processes if probe is not None else None, context.gpus, folder)

@@ -34,6 +34,7 @@ class Rig:
         self.troubles: list[Event] = []
         self.events: list[Event] = []
         self.verdict: NodeVerdict | None = None
+        self.idle: bool | None = None
         self.board = ConditionBoard(self.troubles.extend, BOOT)
         self.runner = CheckRunner(checks, clock=lambda: self.now, monotonic=lambda: self.now)
         self.collector = CheckCollector(
@@ -43,6 +44,7 @@ class Rig:
             gpus=lambda: gpus,
             conditions=self.board,
             verdict=lambda: self.verdict,
+            idle=lambda: self.idle,
             runner=self.runner,
             monotonic=lambda: self.now,
         )
