@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from gpuwarden_server.core.answer import Answer
 from gpuwarden_server.core.errors import ServerError
 from gpuwarden_verdict.actuation import Found, Wanted
 
@@ -20,35 +21,16 @@ class ActuatorError(ServerError):
         self.mend = mend
 
 
-class PostAnswer(Protocol):
-    """What came back over HTTP."""
-
-    @property
-    def http_status(self) -> int | None:
-        """None where nothing did."""
-        ...
-
-    @property
-    def body(self) -> bytes:
-        """At most so many bytes as were asked for."""
-        ...
-
-    @property
-    def error(self) -> str:
-        """Why there is no answer, "" where there is one."""
-        ...
-
-
 class Poster(Protocol):
     """HTTP to addresses that may be sent to, without redirects; used by one thread."""
 
-    def get(self, url: str, headers: Mapping[str, str], longest: int) -> PostAnswer:
+    def get(self, url: str, headers: Mapping[str, str], longest: int) -> Answer:
         """Get JSON; never raises for what the network or the other side does."""
         ...
 
     def post(
         self, url: str, content: bytes, headers: Mapping[str, str], *, read: bool = False
-    ) -> PostAnswer:
+    ) -> Answer:
         """Post JSON; never raises for what the network or the receiver does."""
         ...
 

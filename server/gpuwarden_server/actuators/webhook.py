@@ -15,7 +15,8 @@ from standardwebhooks import Webhook
 
 from gpuwarden_server.actuators.answers import decode_found
 from gpuwarden_server.actuators.document import WebhookTarget
-from gpuwarden_server.actuators.ports import ActuatorError, PostAnswer, Poster
+from gpuwarden_server.actuators.ports import ActuatorError, Poster
+from gpuwarden_server.core.answer import Answer
 from gpuwarden_verdict.actuation import TAG, Found, Wanted
 
 LARGEST_ANSWER = 16 * 1024 * 1024
@@ -82,7 +83,7 @@ class WebhookActuator:
             "webhook-signature": self._signer.sign(message_id, now, content.decode()),
         }
 
-    def _taken(self, answer: PostAnswer) -> bytes:
+    def _taken(self, answer: Answer) -> bytes:
         """The body of an answer that says yes.
 
         Raises:

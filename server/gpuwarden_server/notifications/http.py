@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 import httpx
 
+from gpuwarden_server.core.answer import Answer
 from gpuwarden_server.notifications.addresses import AddressGuard, AddressRefused, Network
 from gpuwarden_server.notifications.domain import Delivery
 
 LONGEST_ANSWER = 65_536
 LONGEST_RETRY_AFTER_S = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back.
-
-    Attributes:
-        http_status: None where nothing did.
-        body: At most so many bytes as were asked for; empty where it was not asked for.
-        retry_after: Header as it came, "" for none.
-        error: Why there is no answer, "" where there is one.
-    """
-
-    http_status: int | None = None
-    body: bytes = b""
-    retry_after: str = ""
-    error: str = ""
 
 
 class Poster:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from gpuwarden_server.core.answer import Answer
 from gpuwarden_server.notifications.domain import (
     KEEP_TRYING_S,
     LONGEST_PAUSE_S,
@@ -11,7 +12,7 @@ from gpuwarden_server.notifications.domain import (
     pause_s,
     retry_wait_s,
 )
-from gpuwarden_server.notifications.http import Answer, delivery_of, retry_after_s
+from gpuwarden_server.notifications.http import delivery_of, retry_after_s
 
 NOW = 1_700_000_000.0
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
+from gpuwarden_server.core.answer import Answer
 from gpuwarden_server.notifications.document import Endpoint
 from gpuwarden_server.notifications.domain import Delivery
 from gpuwarden_server.notifications.facts.outbox import moment_text
-from gpuwarden_server.notifications.http import Answer, Poster, delivery_of
+from gpuwarden_server.notifications.http import Poster, delivery_of
 from gpuwarden_server.notifications.planning.alerts import alert_labels
 from gpuwarden_server.notifications.planning.cases import Member, Standing
 from gpuwarden_server.notifications.sending.channels.contract import Dispatch
