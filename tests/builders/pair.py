@@ -63,11 +63,13 @@ def server_pair(folder: Path, **overrides: Any) -> Iterator[Pair]:
         )
         made.urls.append(url)
         made.processes.append(ServerProcess(settings))
-    yield made
-    for running in made.running:
-        running.admin.close()
-    for process in made.processes:
-        process.close()
+    try:
+        yield made
+    finally:
+        for running in made.running:
+            running.admin.close()
+        for process in made.processes:
+            process.close()
 
 
 def readyz(server: Running) -> dict[str, Any]:
