@@ -13,6 +13,12 @@ from gpuwarden_verdict.standby.rules import NO_PROMOTION, StandbyRules
 from gpuwarden_verdict.tuning.rules import NO_TUNING, Tuning
 
 T = TypeVar("T")
+_ACTING = (Rung.EXCLUDE, Rung.DRAIN, Rung.EVICT)
+
+
+def _up_to(rung: Rung) -> tuple[Rung, ...]:
+    """The rungs that a rung includes: who makes a job leave has excluded its place."""
+    return tuple(one for one in _ACTING if one <= rung) or (rung,)
 
 
 class Mode(StrEnum):
@@ -121,22 +127,34 @@ class PoolPolicy:
     in_maintenance: InMaintenance = InMaintenance.HOLD
 
     def mode_of(self, fault_class: FaultClass, rung: Rung) -> Mode:
-        """How far gpuwarden may go for a class of fault at a rung."""
-        said = self._said(lambda rule: rule.mode, fault_class, rung)
-        return self.mode if said is None else said
+        """How far gpuwarden may go for a class of fault at a rung.
+
+        No further than the pool's own mode, nor than at a lower rung: observe means observe.
+        """
+        said = (self._said(lambda rule: rule.mode, fault_class, one) for one in _up_to(rung))
+        modes = (self.mode, *(mode for mode in said if mode is not None))
+        return min(modes, key=list(Mode).index)
 
     def confidence_of(self, fault_class: FaultClass, rung: Rung) -> float | None:
         """Least confidence that a rule names for a rung, None where none does."""
         return self._said(lambda rule: rule.confidence, fault_class, rung)
 
     def persistence_of(self, fault_class: FaultClass, rung: Rung) -> float:
-        """How long evidence must have stood for a rung, seconds."""
-        return self._said(lambda rule: rule.persistence_s, fault_class, rung) or 0.0
+        """How long evidence must have stood for a rung, in seconds; for a lower one no longer."""
+        waits = (
+            self._said(lambda rule: rule.persistence_s, fault_class, one) for one in _up_to(rung)
+        )
+        return max(wait or 0.0 for wait in waits)
 
     def cool_down_of(self, fault_class: FaultClass, rung: Rung) -> float:
-        """How long after a return only what acts alone may exclude, seconds."""
-        said = self._said(lambda rule: rule.cool_down_s, fault_class, rung)
-        return self.cool_down_s if said is None else said
+        """How long after a return only what acts alone may exclude, seconds.
+
+        No shorter than for a lower rung.
+        """
+        waits = (
+            self._said(lambda rule: rule.cool_down_s, fault_class, one) for one in _up_to(rung)
+        )
+        return max(self.cool_down_s if wait is None else wait for wait in waits)
 
     def approvers_of(self, fault_class: FaultClass, rung: Rung) -> tuple[str, ...]:
         """Who may approve advice of a class of fault at a rung, () for whoever may by role."""

@@ -221,9 +221,10 @@ def _ladder(
     if case.state is EntityState.PROBATION:
         exclude = min(exclude, PROBATION_CONFIDENCE)
     above = max(exclude, DRAIN_CONFIDENCE)
+    drain = max(exclude, least(Rung.DRAIN, above))
     return (
-        (Rung.EVICT, least(Rung.EVICT, above)),
-        (Rung.DRAIN, least(Rung.DRAIN, above)),
+        (Rung.EVICT, max(drain, least(Rung.EVICT, above))),
+        (Rung.DRAIN, drain),
         (Rung.EXCLUDE, exclude),
         (Rung.SUSPECT, min(SUSPECT_CONFIDENCE, exclude)),
     )

@@ -22,7 +22,7 @@ from gpuwarden_verdict.policy.document import (
     PolicyDocument,
     PoolPolicy,
 )
-from gpuwarden_verdict.policy.parse_rules import read_approvers, read_rules
+from gpuwarden_verdict.policy.parse_rules import read_approvers, read_rules, refuse_beyond
 from gpuwarden_verdict.policy.problem import PolicyError
 from gpuwarden_verdict.policy.reading import (
     read_flag,
@@ -170,6 +170,8 @@ def _named_pool(where: str, entry: Mapping[str, Any], defaults: PoolPolicy) -> P
     own = ("name", "nodes", "labels")
     rest = {key: value for key, value in entry.items() if key not in own}
     pool = _pool(where, rest, defaults)
+    if "rules" in entry:
+        refuse_beyond(f"{where}.rules", pool.rules, pool.mode)
     name = read_text(f"{where}.name", entry["name"])
     nodes = read_texts(f"{where}.nodes", entry["nodes"], _NODE_PATTERNS) if "nodes" in entry else ()
     labels = _labels(f"{where}.labels", entry["labels"]) if "labels" in entry else ()

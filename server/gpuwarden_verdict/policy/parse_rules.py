@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from gpuwarden_verdict.entities import FaultClass, Rung
 from gpuwarden_verdict.policy.approval import APPROVER_ROLES, ROLE
-from gpuwarden_verdict.policy.document import Rule
+from gpuwarden_verdict.policy.document import Mode, Rule
 from gpuwarden_verdict.policy.problem import PolicyError
 from gpuwarden_verdict.policy.reading import (
     read_mode,
@@ -34,6 +34,18 @@ def read_rules(where: str, value: object) -> tuple[Rule, ...]:
     if not isinstance(value, list):
         raise PolicyError(where, value, f"write each rule as a [[{_bare(where)}]] table")
     return tuple(_rule(f"{where}[{number}]", one) for number, one in enumerate(value))
+
+
+def refuse_beyond(where: str, rules: Sequence[Rule], mode: Mode) -> None:
+    """Refuse a rule that would go further than its pool.
+
+    Raises:
+        PolicyError: A rule names a mode above the pool's.
+    """
+    for number, rule in enumerate(rules):
+        if rule.mode is not None and list(Mode).index(rule.mode) > list(Mode).index(mode):
+            mend = f'rules only weaken the mode of their pool, "{mode}": raise that, and weaken it'
+            raise PolicyError(f"{where}[{number}].mode", rule.mode.value, f"{mend} for the rest")
 
 
 def read_approvers(where: str, value: object) -> tuple[str, ...]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
 from gpuwarden_verdict.policy.approval import may_approve
@@ -12,6 +15,7 @@ from gpuwarden_verdict.policy.document import (
     DecisionPhase,
     InMaintenance,
     Mode,
+    PolicyDocument,
     PoolPolicy,
     Rule,
 )
@@ -23,7 +27,7 @@ from gpuwarden_verdict.policy.evaluate import (
     decide,
 )
 from gpuwarden_verdict.policy.guards import GUARD_WORDS, Guard, guard_words
-from gpuwarden_verdict.policy.parse import PolicyError, parse_policy
+from gpuwarden_verdict.policy.parse import PolicyError, override_mode, parse_policy
 from tests.builders.cases import ACT, GPU, NOW, ROOM, incident, item, made, one
 from tests.builders.verdict import START, counter_of
 
@@ -37,6 +41,7 @@ mode = "observe"
 [[pools]]
 name = "train"
 nodes = ["gpu-*"]
+mode = "act"
 in_maintenance = "acts_alone"
 cap = { max_per_rack = 1, max_per_job = 2, min_in_service = 60 }
 [[pools.rules]]
@@ -208,3 +213,61 @@ def test_who_may_approve() -> None:
     assert not may_approve(("ana",), "bob", "admin")
     assert may_approve(("ana", "role:admin"), "bob", "admin")
     assert not may_approve(("role:admin",), "role:admin", "operator")
+
+
+_RULES = st.lists(
+    st.builds(
+        Rule,
+        rungs=st.sampled_from([(), (Rung.EXCLUDE,), (Rung.DRAIN,), (Rung.EVICT,)]),
+        mode=st.none() | st.sampled_from(Mode),
+        confidence=st.none() | st.floats(0, 1),
+        persistence_s=st.none() | st.floats(0, 900),
+        cool_down_s=st.none() | st.floats(0, 900),
+    ),
+    max_size=4,
+).map(tuple)
+
+
+@given(_RULES, st.floats(0, 1), st.floats(0, 900))
+def test_a_higher_rung_is_never_easier_than_a_lower_one(
+    rules: tuple[Rule, ...], score: float, stood_s: float
+) -> None:
+    pool = replace(ACT, rules=rules)
+    of_class = FaultClass.MEMORY
+    for lower, higher in pairwise((Rung.EXCLUDE, Rung.DRAIN, Rung.EVICT)):
+        modes = [list(Mode).index(pool.mode_of(of_class, rung)) for rung in (lower, higher)]
+        assert modes[1] <= modes[0]
+        assert pool.persistence_of(of_class, higher) >= pool.persistence_of(of_class, lower)
+        assert pool.cool_down_of(of_class, higher) >= pool.cool_down_of(of_class, lower)
+    asked = item(max_rung=Rung.EVICT, score=score, first_at=NOW - stood_s)
+    decision = one(EntityCase(GPU, (incident(GPU, asked),)), pool)
+    excludes = item(max_rung=Rung.EXCLUDE, score=score, first_at=NOW - stood_s)
+    lower_one = one(EntityCase(GPU, (incident(GPU, excludes),)), pool)
+    if decision is not None and decision.phase is DecisionPhase.IN_FORCE:
+        assert lower_one is not None
+        assert lower_one.phase is DecisionPhase.IN_FORCE
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        parse_policy(
+            '[defaults]\nmode = "act"\n[[defaults.rules]]\nclasses = ["bus"]\nmode = "act"\n'
+            '[[pools]]\nname = "prod"\nnodes = ["*"]\nmode = "observe"'
+        ),
+        override_mode(
+            parse_policy('[[defaults.rules]]\nclasses = ["bus"]\nmode = "act"', Mode.ACT),
+            Mode.OBSERVE,
+        ),
+    ],
+    ids=["inherited", "overridden"],
+)
+def test_observe_means_observe_whatever_rules_say(document: PolicyDocument) -> None:
+    for rung in (Rung.EXCLUDE, Rung.DRAIN, Rung.EVICT):
+        assert document.pools[0].mode_of(FaultClass.BUS, rung) is Mode.OBSERVE
+
+
+def test_a_rule_beyond_its_own_pool_is_refused() -> None:
+    text = '[[pools]]\nname = "a"\nnodes = ["*"]\nmode = "advise"\n[[pools.rules]]\nmode = "act"'
+    with pytest.raises(PolicyError, match=r"rules\[0\]\.mode = 'act': rules only weaken"):
+        parse_policy(text)
