@@ -197,8 +197,8 @@ class Ledger:
     def _audit_exclusion(self, connection: Connection, move: DecisionMove) -> None:
         """Gpuwarden's own writes; people's are audited where they are taken."""
         before = self._book.find_decision(move.decision.id)
-        was = before is not None and covers(before)
-        if move.author != GPUWARDEN or was == covers(move.decision):
+        action = _exclusion_action(before, move.decision)
+        if move.author != GPUWARDEN or not action:
             return
         entity = move.decision.entity
         record_audit(
@@ -207,7 +207,7 @@ class Ledger:
                 at=move.at,
                 author=GPUWARDEN,
                 key_id=None,
-                action="end_exclusion" if was else "exclude",
+                action=action,
                 target=f"{entity.kind.value}:{entity.key}",
                 reason=move.reason,
                 before=decision_audit(before),
@@ -267,6 +267,14 @@ def _terms(exclusion: Exclusion) -> tuple[object, ...]:
     one = exclusion
     place = (one.node_id, one.pci_bus_id, one.gpu_index)
     return one.entity_kind, one.entity, one.decision_id, one.rung, one.joiner, *place
+
+
+def _exclusion_action(before: Decision | None, after: Decision) -> str:
+    """What the audit calls a change of an exclusion, "" where nothing changes outside."""
+    was, rung = (covers(before), before.rung) if before is not None else (False, after.rung)
+    if was != covers(after):
+        return "end_exclusion" if was else "exclude"
+    return "raise_exclusion" if was and after.rung > rung else ""
 
 
 def decision_audit(decision: Decision | None) -> dict[str, object] | None:

@@ -110,13 +110,12 @@ def read_repairs(connection: Connection) -> dict[str, float]:
 
 
 def read_returns(connection: Connection) -> dict[Key, float]:
-    """When the latest exclusion of each target ended, epoch seconds by key."""
+    """When each target last came back on probation, epoch seconds by key."""
     c = entity_state_moves.c
     out = (EntityState.EXCLUDED, EntityState.DRAINING, EntityState.IN_REPAIR)
-    back = (EntityState.PROBATION, EntityState.HEALTHY)
     statement = (
         select(c.entity_kind, c.entity, func.max(c.at))
-        .where(c.before.in_([s.value for s in out]), c.after.in_([s.value for s in back]))
+        .where(c.before.in_([s.value for s in out]), c.after == EntityState.PROBATION.value)
         .group_by(c.entity_kind, c.entity)
     )
     return {(row[0], row[1]): row[2] for row in connection.execute(statement)}

@@ -28,7 +28,6 @@ from gpuwarden_wire.metrics import EntityKind
 T = TypeVar("T", Incident, Acquittal, Decision, Clearance, Pin)
 _REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
 _OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING, EntityState.IN_REPAIR})
-_BACK = frozenset({EntityState.PROBATION, EntityState.HEALTHY})
 _AT_REST = frozenset({EntityState.HEALTHY, EntityState.RETIRED})
 
 
@@ -153,7 +152,7 @@ class Book:
         return self._checks.get(key)
 
     def returned_at(self, key: Key) -> float | None:
-        """When the latest exclusion of a target ended, None for never."""
+        """When a target last came back on probation, None for never; revoked is no return."""
         return self._returned.get(key)
 
     def targets_on(self, node_id: str) -> frozenset[Key]:
@@ -260,7 +259,7 @@ class Book:
             self.retired -= {key[1]}
 
     def _note_return(self, key: Key, move: StateMove) -> None:
-        if move.before.state in _OUT and move.after.state in _BACK:
+        if move.before.state in _OUT and move.after.state is EntityState.PROBATION:
             self._returned[key] = move.after.since
 
     def _note_repair(self, move: StateMove) -> None:

@@ -258,6 +258,8 @@ def _raised(setting: _Setting, present: Decision, judgement: Judgement) -> list[
             confidence=judgement.confidence,
             incident_id=judgement.incident.id,
         )
+    if rung > present.rung:  # whoever approved the lower one did not decide this
+        raised = replace(raised, decided_by=judgement.decided_by)
     reason = _reasons(judgement)[0]
     if rung == present.rung:
         told = f"{advised.name.lower()} is advised: {reason}"
