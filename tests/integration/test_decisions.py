@@ -165,6 +165,21 @@ def test_every_word_is_in_the_history_and_in_the_audit(server: Running, node: Fe
     assert [(one["author"], one["action"]) for one in own] == [("gpuwarden", "exclude")]
 
 
+def test_a_raised_exclusion_is_audited(server: Running, node: Feeder) -> None:
+    gpu = gpu_of(node, 5)
+    node.events(xid_event(79, SLOTS[5]))
+    decided(server, node, "in_force")
+    node.events(xid_event(95, SLOTS[5]))
+
+    def told() -> list[tuple[str, str, str]]:
+        audit = get(server, "/v1/audit", limit=1000)["items"]
+        own = [one for one in audit if one["target"] == f"gpu:{gpu}"]
+        return [(one["author"], one["action"], one["after"]["rung"]) for one in own]
+
+    raised = ("gpuwarden", "raise_exclusion", "evict")
+    wait_until(lambda: raised in told(), "the raise is audited")
+
+
 def test_people_without_the_role_change_nothing(server: Running, node: Feeder) -> None:
     node.events(xid_event(79, SLOTS[5]))
     decision = decided(server, node, "in_force")

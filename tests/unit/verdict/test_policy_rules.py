@@ -271,3 +271,10 @@ def test_a_rule_beyond_its_own_pool_is_refused() -> None:
     text = '[[pools]]\nname = "a"\nnodes = ["*"]\nmode = "advise"\n[[pools.rules]]\nmode = "act"'
     with pytest.raises(PolicyError, match=r"rules\[0\]\.mode = 'act': rules only weaken"):
         parse_policy(text)
+
+
+def test_who_approved_a_lower_rung_did_not_decide_a_higher() -> None:
+    approved = replace(made(EntityCase(GPU, (incident(),))), decided_by="operator:ana")
+    raised = one(EntityCase(GPU, (incident(GPU, DRAINS),), decisions=(approved,)), ACT)
+    assert raised is not None
+    assert (raised.rung, raised.decided_by) == (Rung.DRAIN, "rule")
