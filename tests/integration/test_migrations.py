@@ -11,6 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import IntegrityError
 
 from gpuwarden_server.core.errors import StoreError
 from gpuwarden_server.store import postgres
@@ -60,6 +61,26 @@ def test_partial_and_unique_indexes_are_in_the_migrations_too(engine: Engine) ->
         STATE.create_all(connection)
         assert migrated == _index_sql(connection)
         assert any("WHERE" in sql for sql in migrated.values())
+    engine.dispose()
+
+
+@pytest.mark.postgres
+def test_of_two_leases_that_hold_of_one_spare_the_newest_goes_on(engine: Engine) -> None:
+    lease = (
+        "INSERT INTO standby_leases (epoch, node_id, leaver, pool, decision_id, reason, author, "
+        "begun_at, ended_by, ended_why) VALUES (:epoch, :node, 'n1', 'p', 'd', '', '', :at, '', '')"
+    )
+    made = ((1, "s1", 10.0), (2, "s2", 20.0), (3, "s1", 30.0))
+    with engine.begin() as connection:
+        command.upgrade(alembic_config(connection), "0023")
+        for epoch, node, at in made:
+            connection.execute(text(lease), {"epoch": epoch, "node": node, "at": at})
+    with engine.begin() as connection:
+        command.upgrade(alembic_config(connection), "head")
+        rows = connection.execute(text("SELECT epoch, ended_at FROM standby_leases ORDER BY epoch"))
+        assert [tuple(row) for row in rows] == [(1, 30.0), (2, None), (3, None)]
+    with pytest.raises(IntegrityError), engine.begin() as connection:
+        connection.execute(text(lease), {"epoch": 4, "node": "s1", "at": 40.0})
     engine.dispose()
 
 

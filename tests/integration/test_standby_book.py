@@ -73,7 +73,7 @@ class Nodes:
 
     def close(self) -> None:
         book = get(self.server, "/v1/standby")
-        for lease in book["leases"]:
+        for lease in reversed(book["leases"]):  # a spare of a spare goes first
             self.post(f"/v1/standby/{lease['joiner']}/release", {"keep": "leaver", **WHY})
         for one in book["spares"]:
             self.post(f"/v1/standby/{one['node_id']}/remove", WHY)
@@ -167,7 +167,9 @@ def test_a_failing_spare_is_passed_over_and_replaces_nobody(server: Running, nod
         assert one["joiner"] is None, "an idle spare that fails needs no replacement"
         (one,) = feed.wait_added(nodes.fail(leaver)).body["added"]
     assert one["joiner"] == sound
-    assert set(spare_of(server, sick)["obstacles"]) == {"excluded", "open_incident", "not_healthy"}
+    assert set(spare_of(server, sick)["obstacles"]) == {
+        *("excluded", "open_incident", "not_healthy", "proof_overtaken")
+    }
 
 
 def test_a_release_says_who_goes_on_and_the_feed_hears_of_it(server: Running, nodes: Nodes) -> None:
@@ -311,8 +313,74 @@ def test_a_lease_expires_and_a_restart_keeps_the_book(tmp_path: Path) -> None:
     with running_server(settings) as server:
         wait_until(lambda: not get(server, "/v1/standby")["leases"], "the lease expires")
         (spare,) = get(server, "/v1/standby")["spares"]
-        assert (spare["node_id"], spare["state"]) == (joiner, "cold")
+        assert (spare["node_id"], spare["state"]) == (joiner, "returning")
+        assert "returning" in spare["obstacles"], "its work goes on, for all we know"
+        assert server.figure("gpuwarden_standby_unmet_total", pool="default") == 1.0
         (ended,) = get(server, "/v1/standby/leases")["items"]
         assert (ended["ended_by"], ended["ended_why"]) == ("gpuwarden", "the lease has expired")
         one = exclusion_on(server, leaver)
         assert one is not None and one["joiner"] is None
+        said = {"node_id": joiner, "state": "cold", **WHY}
+        server.admin.post("/v1/standby", json=said).raise_for_status()
+        assert "returning" not in spare_of(server, joiner)["obstacles"]
+
+
+def test_a_spare_of_a_spare_stands_by_only_once_no_lease_names_it(tmp_path: Path) -> None:
+    with running_server(settings_of(tmp_path)) as server:
+        nodes = Nodes(server, "c")
+        first, leaver = nodes.spare("s1"), nodes.add("w1")
+        with reading_feed(server) as feed:
+            (one,) = feed.wait_added(nodes.fail(leaver)).body["added"]
+            assert one["joiner"] == first
+            second = nodes.spare("s2")
+            (one,) = feed.wait_added(nodes.fail(first)).body["added"]
+            assert one["joiner"] == second
+        outer, inner = get(server, "/v1/standby")["leases"]
+        for joiner, keep, code, other in (
+            (second, "joiner", "leaver_is_leased", first),
+            (first, "leaver", "joiner_is_replaced", second),
+        ):
+            refused = nodes.post(f"/v1/standby/{joiner}/release", {"keep": keep, **WHY})
+            assert (refused.status_code, refused.json()["code"]) == (409, code), refused.text
+            assert f"release {other}" in refused.json()["mend"]
+        assert get(server, "/v1/standby")["leases"] == [outer, inner], "nothing changed"
+        for joiner in (first, second):
+            told = nodes.post(f"/v1/standby/{joiner}/release", {"keep": "joiner", **WHY})
+            told.raise_for_status()
+        book = get(server, "/v1/standby")
+        assert book["leases"] == []
+        assert {one["node_id"] for one in book["spares"]} == {leaver, first}
+        nodes.close()
+
+
+def test_a_fault_after_the_proof_wants_another_proof(server: Running, nodes: Nodes) -> None:
+    node_id = nodes.spare("s1")
+    assert spare_of(server, node_id)["obstacles"] == []
+    nodes.fail(node_id)
+    wait_until(lambda: exclusion_on(server, node_id) is not None, "it is out")
+    decision = exclusion_on(server, node_id)
+    assert decision is not None
+    nodes.post(f"/v1/decisions/{decision['decision_id']}/revoke", WHY).raise_for_status()
+    for incident in get(server, "/v1/incidents", node=node_id)["items"]:
+        nodes.post(f"/v1/incidents/{incident['id']}/clear", WHY)
+    wait_until(
+        lambda: spare_of(server, node_id)["obstacles"] == ["proof_overtaken"], "its fault is over"
+    )
+    said = {"node_id": node_id, "state": "warm", "proven": True, **WHY}
+    nodes.post("/v1/standby", said).raise_for_status()
+    assert spare_of(server, node_id)["obstacles"] == []
+
+
+def test_a_part_that_came_in_is_unproven(server: Running, nodes: Nodes) -> None:
+    node_id = nodes.spare("s1")
+    nodes.feeders[node_id].introduce([make_gpu(number, node_id) for number in range(3)])
+    wait_until(lambda: spare_of(server, node_id)["obstacles"] == ["proof_overtaken"], "a new GPU")
+
+
+def test_a_node_without_a_gpu_is_never_taken(server: Running, nodes: Nodes) -> None:
+    node_id = "n-login"
+    nodes.feeders[node_id] = Feeder(server, server.mint("agent", node_id), node_id)
+    nodes.feeders[node_id].introduce([])
+    said = {"node_id": node_id, "state": "warm", "proven": True, **WHY}
+    nodes.post("/v1/standby", said).raise_for_status()
+    assert spare_of(server, node_id)["obstacles"] == ["no_gpus"]

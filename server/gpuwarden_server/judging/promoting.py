@@ -85,6 +85,7 @@ class Promoter:
         for lease in change.leases:
             if lease.ended_at is not None:
                 _log.info("standby_released", joiner=lease.joiner, leaver=lease.leaver)
+                self._note_unmet(lease)
             elif before.leases.get(lease.joiner) != lease:
                 by = "gpuwarden" if lease.author == GPUWARDEN else "person"
                 self.meters.promotions.labels(lease.pool, by).inc()
@@ -97,14 +98,27 @@ class Promoter:
                 )
 
     def expired(self, now: float) -> tuple[BookChange, tuple[AuditEntry, ...]]:
-        """Leases whose time is over: their spares stand by again, cold."""
+        """Leases whose time is over; until somebody says so, their spares do not stand by again.
+
+        That a time is over does not stop the work on a spare: taken for the next node at once, it
+        would be told to two jobs.
+        """
         change, entries = NO_CHANGE, list[AuditEntry]()
         for lease in self.shelf.leases.values():
             if lease.expires_at is not None and now >= lease.expires_at:
                 ended = lease.ended(GPUWARDEN, EXPIRED, now)
-                change = change.joined(returned(self.shelf, ended))
+                change = change.joined(returned(self.shelf, ended, SpareState.RETURNING))
                 entries.append(lease_audit(ended, lease))
         return change, tuple(entries)
+
+    def _note_unmet(self, ended: Lease) -> None:
+        """A node that is out still when its lease expires has no replacement any more."""
+        if ended.ended_why != EXPIRED or ended.ended_by != GPUWARDEN:
+            return
+        keys = self.book.targets_on(ended.leaver)
+        if any(covers(one) for key in keys for one in self.book.decisions_of(key)):
+            self.meters.unmet.labels(ended.pool).inc()
+            _log.warning("standby_missing", leaver=ended.leaver, pool=ended.pool, reason=EXPIRED)
 
     def _left(self, outcomes: Iterable[Outcome]) -> list[Decision]:
         """The exclusion that takes each node out, of nodes that nothing kept out before."""
@@ -185,11 +199,11 @@ def begun(spare: Spare, lease: Lease) -> BookChange:
     return BookChange(spares=(replace(spare, state=SpareState.LEASED),), leases=(lease,))
 
 
-def returned(shelf: Shelf, ended: Lease) -> BookChange:
-    """A lease that ended; its spare, where it is in the book still, stands by again, cold."""
+def returned(shelf: Shelf, ended: Lease, state: SpareState = SpareState.COLD) -> BookChange:
+    """A lease that ended; its spare, where it is in the book still, is in `state` from now on."""
     spare = shelf.spares.get(ended.joiner)
-    cold = () if spare is None else (replace(spare, state=SpareState.COLD),)
-    return BookChange(spares=cold, leases=(ended,))
+    changed = () if spare is None else (replace(spare, state=state),)
+    return BookChange(spares=changed, leases=(ended,))
 
 
 def lease_audit(lease: Lease, before: Lease | None, key_id: str | None = None) -> AuditEntry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -12,7 +12,7 @@ from gpuwarden_server.inventory.book import Placements
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.standby.book import StandbyBook
 from gpuwarden_server.standby.ports import Proposal, SeenSpare
-from gpuwarden_server.standby.repository import read_proofs
+from gpuwarden_server.standby.repository import Proof, read_proofs
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.engine.facts import FleetFacts
 from gpuwarden_verdict.entities import EntityRef, EntityState
@@ -96,13 +96,15 @@ class SpareSight:
         if not wanted:
             return []
         parts = {one.node_id: self._parts(one.node_id) for one in wanted}
+        pools = {pool.name for pool in self.placements.policy.pools}
         gpus = {node_id: [p.entity.key for p in of[1:]] for node_id, of in parts.items()}
         proofs = read_proofs(connection, gpus)
         lemons = self._lemons([part.entity for of in parts.values() for part in of], now)
-        return [
+        looks = [
             self._look(one, parts[one.node_id], proofs[one.node_id], lemons.get(one.node_id, 0.0))
             for one in wanted
         ]
+        return [replace(look, has_pool=look.spare.pool in pools) for look in looks]
 
     def obstacles(self, look: Look, now: float) -> tuple[Obstacle, ...]:
         """Why a spare may not be taken for a node of its pool."""
@@ -123,11 +125,9 @@ class SpareSight:
         node = self.board.standing(EntityRef(EntityKind.NODE, node_id, node_id))
         return [node, *(self.board.gpu_standing(gpu) for gpu in self.board.gpus_of(node_id))]
 
-    def _look(
-        self, spare: Spare, parts: Sequence[Standing], proof_at: float | None, lemon: float
-    ) -> Look:
+    def _look(self, spare: Spare, parts: Sequence[Standing], proof: Proof, lemon: float) -> Look:
         entry = self.placements.placement(spare.node_id).entry
-        proofs = [at for at in (proof_at, spare.proven_at) if at is not None]
+        proofs = [at for at in (proof.passed_at, spare.proven_at) if at is not None]
         return Look(
             spare=spare,
             contact=self.facts.contact_of(spare.node_id),
@@ -139,6 +139,9 @@ class SpareSight:
             rack=entry.rack,
             leaf=entry.leaf,
             lemon=lemon,
+            leased=spare.node_id in self.book.shelf.leases,
+            proof_from=proof.counts_from,
+            has_gpus=len(parts) > 1,
         )
 
     def _lemons(self, parts: Iterable[EntityRef], now: float) -> Mapping[str, float]:

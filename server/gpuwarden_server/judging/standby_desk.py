@@ -127,6 +127,7 @@ class StandbyWords:
             raise ProblemError(
                 409, "not_leased", f"{node_id} is not leased", "See GET /v1/standby."
             )
+        _refuse_loose_end(shelf, lease, keep)
         ended = lease.ended(caller.name, reason, now)
         change = returned(shelf, ended)
         if keep is Keeps.JOINER:
@@ -239,6 +240,29 @@ def _refuse_leased(shelf: Shelf, node_id: str) -> None:
             "leased",
             f"{node_id} works for {lease.leaver} (lease {lease.epoch})",
             f"Release it first: gpuwarden standby release {node_id}.",
+        )
+
+
+def _refuse_loose_end(shelf: Shelf, lease: Lease, keep: Keeps) -> None:
+    """A spare that failed at work has a spare itself: neither may stand by while a lease names it.
+
+    Raises:
+        ProblemError: 409; what was released would stand by, and another lease of it holds.
+    """
+    outer, inner = shelf.leases.get(lease.leaver), shelf.lease_for(lease.joiner)
+    if keep is Keeps.JOINER and outer is not None:
+        raise ProblemError(
+            409,
+            "leaver_is_leased",
+            f"{lease.leaver} cannot stand by: it works for {outer.leaver} (lease {outer.epoch})",
+            f"Release it first: gpuwarden standby release {lease.leaver}.",
+        )
+    if keep is Keeps.LEAVER and inner is not None:
+        raise ProblemError(
+            409,
+            "joiner_is_replaced",
+            f"{lease.joiner} cannot stand by: {inner.joiner} works for it (lease {inner.epoch})",
+            f"Release that first: gpuwarden standby release {inner.joiner} --keep leaver.",
         )
 
 

@@ -27,7 +27,7 @@ class StandbyMeters:
         )
         self.unmet = Counter(
             "gpuwarden_standby_unmet_total",
-            "Exclusions that should have leased a spare and found none that may be taken.",
+            "Exclusions that found no spare, and leases that expired with their node still out.",
             ["pool"],
             registry=registry,
         )

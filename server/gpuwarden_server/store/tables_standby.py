@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, Index, String, Table, Text
+from sqlalchemy import Column, Float, Index, String, Table, Text, text
 
 from gpuwarden_server.store.base import STATE, BigInt
 
@@ -34,4 +34,12 @@ standby_leases = Table(
     Column("ended_by", String(255), nullable=False),
     Column("ended_why", Text, nullable=False),
     Index("ix_standby_leases_ended_at", "ended_at"),
+    # A spare works for one node at a time, kept by the database itself.
+    Index(
+        "uq_standby_leases_open",
+        "node_id",
+        unique=True,
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
 )

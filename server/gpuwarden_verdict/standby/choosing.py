@@ -9,13 +9,15 @@ from enum import StrEnum
 from gpuwarden_verdict.entities import Contact
 from gpuwarden_verdict.standby.domain import Spare, SpareState
 
-_WARMTH = {SpareState.WARM: 0, SpareState.WARMING: 1, SpareState.COLD: 2, SpareState.LEASED: 3}
+_WARMTH = {SpareState.WARM: 0, SpareState.WARMING: 1}
+_COLD = 2
 
 
 class Obstacle(StrEnum):
     """Why a spare may not be taken; nobody, no person either, gets one past these."""
 
     LEASED = "leased"
+    RETURNING = "returning"  # its lease has expired; nobody said yet that its work is over
     SILENT = "silent"  # its agent is not heard of
     EXCLUDED = "excluded"  # an exclusion of it, or of one of its GPUs, is in force
     INCIDENT = "open_incident"
@@ -23,6 +25,9 @@ class Obstacle(StrEnum):
     MAINTENANCE = "maintenance"
     NO_PROOF = "no_proof"  # no check of it ever passed
     PROOF_TOO_OLD = "proof_too_old"
+    PROOF_OVERTAKEN = "proof_overtaken"  # a fault, or a part that came in, is newer than the proof
+    NO_GPUS = "no_gpus"  # no GPU of it is known: it can take over nothing
+    NO_POOL = "no_pool"  # the policy has no pool of its name any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,11 @@ class Look:
         rack: "" unknown, as below.
         leaf: Leaf switch.
         lemon: Its weight in the list of lemons, 0 where it is not in it.
+        leased: A lease of it holds, whatever the book says of its state.
+        proof_from: When the latest fault of it or its parts was seen, or its newest part came in,
+            epoch seconds: what was proven before that is proven no more.
+        has_gpus: Whether any GPU of it is known.
+        has_pool: Whether the policy has its pool.
     """
 
     spare: Spare
@@ -52,6 +62,10 @@ class Look:
     rack: str = ""
     leaf: str = ""
     lemon: float = 0.0
+    leased: bool = False
+    proof_from: float = 0.0
+    has_gpus: bool = True
+    has_pool: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,8 @@ def obstacles_of(look: Look, proof_s: float, now: float) -> tuple[Obstacle, ...]
     """
     proof = look.proof_at
     found = {
-        Obstacle.LEASED: look.spare.state is SpareState.LEASED,
+        Obstacle.LEASED: look.leased or look.spare.state is SpareState.LEASED,
+        Obstacle.RETURNING: look.spare.state is SpareState.RETURNING,
         Obstacle.SILENT: look.contact is not Contact.LIVE,
         Obstacle.EXCLUDED: look.excluded,
         Obstacle.INCIDENT: look.incidents > 0,
@@ -80,6 +95,9 @@ def obstacles_of(look: Look, proof_s: float, now: float) -> tuple[Obstacle, ...]
         Obstacle.MAINTENANCE: bool(look.maintenance),
         Obstacle.NO_PROOF: proof is None,
         Obstacle.PROOF_TOO_OLD: proof is not None and now - proof > proof_s,
+        Obstacle.PROOF_OVERTAKEN: proof is not None and proof < look.proof_from,
+        Obstacle.NO_GPUS: not look.has_gpus,
+        Obstacle.NO_POOL: not look.has_pool,
     }
     return tuple(obstacle for obstacle, stands in found.items() if stands)
 
@@ -116,7 +134,7 @@ def _order(look: Look, rack: str, leaf: str, now: float) -> tuple[float, int, in
     return (
         look.lemon,
         _distance(look, rack, leaf),
-        _WARMTH[look.spare.state],
+        _WARMTH.get(look.spare.state, _COLD),
         now - (look.proof_at or 0.0),
         look.spare.node_id,
     )

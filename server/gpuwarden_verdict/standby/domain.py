@@ -14,6 +14,10 @@ class SpareState(StrEnum):
     WARMING = "warming"
     WARM = "warm"  # the program is loaded and has rehearsed a step
     LEASED = "leased"  # it works for a node that left
+    RETURNING = "returning"  # its lease has expired; nobody said yet that its work is over
+
+
+_IDLE = frozenset({SpareState.COLD, SpareState.WARMING, SpareState.WARM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class Shelf:
     def stands_by(self, node_id: str) -> bool:
         """Whether a node is a spare that does no work now."""
         spare = self.spares.get(node_id)
-        return spare is not None and spare.state is not SpareState.LEASED
+        return spare is not None and spare.state in _IDLE
 
     def after(self, change: BookChange) -> Shelf:
         """The book after a change."""

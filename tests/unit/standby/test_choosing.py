@@ -10,6 +10,7 @@ from gpuwarden_verdict.policy.parse import PolicyError, parse_policy
 from gpuwarden_verdict.standby import (
     Look,
     Obstacle,
+    Shelf,
     Spare,
     SpareState,
     choose,
@@ -62,6 +63,10 @@ def test_warmth_then_the_latest_proof_then_the_name_decide_between_equals() -> N
         ({"maintenance": "upgrade of r1"}, Obstacle.MAINTENANCE),
         ({"proof_at": None}, Obstacle.NO_PROOF),
         ({"proof_at": NOW - DAY_S - 1.0}, Obstacle.PROOF_TOO_OLD),
+        ({"proof_from": NOW - 3599.0}, Obstacle.PROOF_OVERTAKEN),
+        ({"leased": True}, Obstacle.LEASED),
+        ({"has_gpus": False}, Obstacle.NO_GPUS),
+        ({"has_pool": False}, Obstacle.NO_POOL),
     ],
 )
 def test_what_stands_against_a_spare_is_named_and_it_is_never_taken(
@@ -75,6 +80,13 @@ def test_what_stands_against_a_spare_is_named_and_it_is_never_taken(
 
 def test_a_leased_spare_is_taken_no_second_time() -> None:
     assert obstacles_of(look("a", SpareState.LEASED), DAY_S, NOW) == (Obstacle.LEASED,)
+
+
+def test_a_spare_whose_lease_expired_is_taken_only_once_somebody_says_it_stands_by() -> None:
+    one = look("a", SpareState.RETURNING)
+    assert obstacles_of(one, DAY_S, NOW) == (Obstacle.RETURNING,)
+    assert taken(one) is None
+    assert not Shelf({"a": one.spare}).stands_by("a"), "it may be at work still"
 
 
 def test_the_choice_says_why() -> None:
