@@ -254,9 +254,12 @@ def revoke_decision(decision_id: str, reason: str) -> Call[DecisionRecord]:
     return act(f"/v1/decisions/{segment(decision_id)}/revoke", DecisionRecord, reason)
 
 
-def approve_decision(decision_id: str, reason: str) -> Call[DecisionRecord]:
-    """Put an advised decision in force."""
-    return act(f"/v1/decisions/{segment(decision_id)}/approve", DecisionRecord, reason)
+def approve_decision(
+    decision_id: str, reason: str, rung: str | None = None
+) -> Call[DecisionRecord]:
+    """Put an advised decision in force; with a rung only where it still asks for that one."""
+    body = {"reason": reason} | ({} if rung is None else {"rung": rung})
+    return write(f"/v1/decisions/{segment(decision_id)}/approve", DecisionRecord, body)
 
 
 def events(

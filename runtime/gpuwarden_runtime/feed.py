@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from gpuwarden_runtime.plan_records import PlannedLeave
+from gpuwarden_runtime.plan_records import PlannedLeave, write_plans
 from gpuwarden_runtime.records import Exclusion, ExclusionChange, ExclusionSet
 
 
@@ -146,7 +146,7 @@ def as_set(state: FeedState) -> ExclusionSet:
         count=len(state.exclusions),
         digest=digest_of(state.exclusions),
         exclusions=tuple(state.exclusions.values()),
-        planned=state.planned,
+        plans=write_plans(state.planned),
     )
 
 

@@ -24,6 +24,7 @@ from gpuwarden_runtime.feed import (
     apply_set,
     as_set,
 )
+from gpuwarden_runtime.plan_records import read_plans
 from gpuwarden_runtime.records import ExclusionChange, ExclusionSet
 
 _FIRST_WAIT_S = 0.5
@@ -84,12 +85,14 @@ class Follower:
         except msgspec.DecodeError as error:
             self._tell("unreadable", f"the feed sent something unreadable: {error}")
             return True
+        self._note_plans(change.plans)
         if event == "state":
             return self._apply(apply_position(self._state, change))
         return self._apply(apply_change(self._state, change))
 
     def take_set(self, received: ExclusionSet) -> None:
         """Take the whole set."""
+        self._note_plans(received.plans)
         self._apply(apply_set(self._state, received, self._floor))
 
     def keep(self) -> None:
@@ -120,6 +123,15 @@ class Follower:
             return random.uniform(_LONGEST_WAIT_S / 2, _LONGEST_WAIT_S)
         ceiling = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(self._failures, 10))
         return random.uniform(0.1, ceiling)
+
+    def _note_plans(self, plans: msgspec.Raw) -> None:
+        if bytes(plans) == b"null":
+            return  # unchanged
+        trouble = read_plans(plans)[1]
+        if trouble:
+            self._tell("plans", f"a planned leave cannot be read and is left out: {trouble}")
+        else:
+            self._told.pop("plans", None)
 
     def _apply(self, step: FeedStep) -> bool:
         match step.outcome:

@@ -12,6 +12,9 @@ from gpuwarden_runtime.host_names import same_host
 from gpuwarden_runtime.place import utc
 from gpuwarden_runtime.plan_records import PlannedLeave
 
+LONGEST_WAIT_S = 3600.0
+"""Waited at once at most: no time that a server tells is too far ahead for a clock of ours."""
+
 
 def soonest(node: str, planned: Iterable[PlannedLeave], now: float) -> PlannedLeave | None:
     """The next leave of a node that is not over, None for none."""
@@ -55,10 +58,10 @@ class LeaveNotice:
         return gone
 
     def wait_s(self, now: float) -> float | None:
-        """Seconds until the command is to be asked, None where it is not."""
+        """Seconds until the command is to be asked, or to look again; None where it is not."""
         if self._leave is None or self._leave.id == self._asked:
             return None
-        return max(0.0, self._leave.at - self._notice_s - now)
+        return min(max(0.0, self._leave.at - self._notice_s - now), LONGEST_WAIT_S)
 
     def ask(self, now: float) -> PlannedLeave | None:
         """The leave to ask for now, once each; None where none is near."""

@@ -101,8 +101,11 @@ def sentence(item: Exclusion) -> str:
 
 
 def utc(at: float) -> str:
-    """Epoch seconds as people read them."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    """Epoch seconds as people read them; a time that no calendar has is said as its number."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g} s"
 
 
 def _covers(place: Place, item: Exclusion) -> bool:

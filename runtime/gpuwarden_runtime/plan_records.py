@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -45,3 +47,26 @@ class PlannedLeave(msgspec.Struct, frozen=True, kw_only=True):
     until: float | None = None
     reason: str = ""
     by: str = ""
+
+
+def read_plans(raw: msgspec.Raw) -> tuple[tuple[PlannedLeave, ...], str]:
+    """Planned leaves of a message, and why some are left out, "" where none is.
+
+    An entry that cannot be read costs that entry: the exclusions beside it hold all the same.
+    """
+    try:
+        items = msgspec.json.decode(raw, type=tuple[msgspec.Raw, ...])
+    except msgspec.DecodeError as error:
+        return (), str(error)
+    found, trouble = list[PlannedLeave](), ""
+    for item in items:
+        try:
+            found.append(msgspec.json.decode(item, type=PlannedLeave))
+        except msgspec.DecodeError as error:
+            trouble = str(error)
+    return tuple(found), trouble
+
+
+def write_plans(leaves: Sequence[PlannedLeave]) -> msgspec.Raw:
+    """Planned leaves as they stand in a message."""
+    return msgspec.Raw(msgspec.json.encode(leaves))

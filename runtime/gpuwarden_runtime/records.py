@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwarden_runtime.cost_records import CostRecord
 from gpuwarden_runtime.explained import ExplanationRecord
-from gpuwarden_runtime.plan_records import PinRecord, PlannedLeave, StayRecord
+from gpuwarden_runtime.plan_records import PinRecord, PlannedLeave, StayRecord, read_plans
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Usable
 
 Item = TypeVar("Item")
@@ -269,6 +269,10 @@ class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.entity_kind}:{self.entity}"
 
 
+_NO_PLANS = msgspec.Raw(b"[]")
+_UNCHANGED = msgspec.Raw(b"null")
+
+
 class ExclusionSet(msgspec.Struct, frozen=True, kw_only=True):
     """All exclusions in force at one epoch of one feed."""
 
@@ -278,11 +282,16 @@ class ExclusionSet(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     exclusions: tuple[Exclusion, ...]
     would_exclude: tuple[Exclusion, ...] = ()
-    planned: tuple[PlannedLeave, ...] = ()
+    plans: msgspec.Raw = msgspec.field(name="planned", default=_NO_PLANS)
+
+    @property
+    def planned(self) -> tuple[PlannedLeave, ...]:
+        """Leaves that will become exclusions; what cannot be read is left out."""
+        return read_plans(self.plans)[0]
 
 
 class ExclusionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the set; count and digest are those after it, `planned` None where unchanged."""
+    """A change of the set; count and digest are those after it."""
 
     feed_id: str
     epoch: int
@@ -290,7 +299,12 @@ class ExclusionChange(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     added: tuple[Exclusion, ...] = ()
     removed: tuple[Exclusion, ...] = ()
-    planned: tuple[PlannedLeave, ...] | None = None
+    plans: msgspec.Raw = msgspec.field(name="planned", default=_UNCHANGED)
+
+    @property
+    def planned(self) -> tuple[PlannedLeave, ...] | None:
+        """Leaves that will become exclusions, None where unchanged."""
+        return None if bytes(self.plans) == bytes(_UNCHANGED) else read_plans(self.plans)[0]
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -220,11 +220,11 @@ class Settings(BaseSettings):
         "keys of that address do not suffer. 0: no limit.",
     )
     approval_link_s: float = Field(
-        default=86_400.0,
+        default=0.0,
         ge=0,
         le=604_800,
-        description="Seconds for which a link in a notification of advice lets whoever has it "
-        "approve it; links are made where the notification file gives `console_url`. 0: none.",
+        description="Seconds for which a link in a notification of advice lets whoever reads it, "
+        "without a key, approve it; made where the notification file gives `console_url`. 0: none.",
     )
     tls_cert: Path | None = Field(
         default=None,

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from gpuwarden_runtime.feed import digest_of
-from gpuwarden_runtime.plan_records import PlannedLeave
+from gpuwarden_runtime.plan_records import PlannedLeave, write_plans
 from gpuwarden_runtime.records import Exclusion, ExclusionChange, ExclusionSet
 from gpuwarden_wire.acknowledgement import EntityVerdict, NodeVerdict, Problem, Usable
 from tests.fakes.loopback import LoopbackHandler, serving_on_loopback
@@ -61,7 +61,7 @@ class FakeApi:
         with self.lock:
             self.epoch += 1
             self.planned = leaves
-            change = msgspec.structs.replace(self.change(), planned=leaves)
+            change = msgspec.structs.replace(self.change(), plans=write_plans(leaves))
             self.log.append(change)
             for stream in self.streams:
                 stream.put(_event("exclusions", change))
@@ -91,7 +91,7 @@ class FakeApi:
             count=len(self.exclusions),
             digest=digest_of(self.exclusions),
             exclusions=tuple(self.exclusions.values()),
-            planned=self.planned,
+            plans=write_plans(self.planned),
         )
 
     def verdict(self, node_id: str) -> NodeVerdict:

@@ -36,7 +36,8 @@ def settings_of(folder: Path, receiver: Receiver, console: str, **overrides: Any
         f'{console}\n[[endpoints]]\nname = "hook"\nkind = "webhook"\nurl = "{receiver.url}"\n'
         f'secret = "{SECRET}"\n'
     )
-    return quick_settings(folder, Mode.ADVISE, notify_file=file, **overrides)
+    lasts: dict[str, Any] = {"approval_link_s": 86_400.0}
+    return quick_settings(folder, Mode.ADVISE, notify_file=file, **lasts | overrides)
 
 
 @pytest.fixture
@@ -47,7 +48,13 @@ def receiver() -> Iterator[Receiver]:
 
 def advised(server: Running, receiver: Receiver, slot: int = 0) -> dict[str, Any]:
     """The message about advice to exclude a GPU."""
-    name = f"n{slot}"
+    node, message = advising(server, receiver, f"n{slot}")
+    node.close()
+    return message
+
+
+def advising(server: Running, receiver: Receiver, name: str) -> tuple[Feeder, dict[str, Any]]:
+    """The same, and the node, which goes on."""
     node = Feeder(server, server.mint("agent", name), name)
     node.introduce([make_gpu(0, name)])
     node.events(xid_event(79, "0000:10:00.0"))
@@ -57,8 +64,7 @@ def advised(server: Running, receiver: Receiver, slot: int = 0) -> dict[str, Any
         return [one["data"] for one in bodies if one["data"]["node_id"] == name]
 
     (message,) = wait_for(told, what="advice is told")
-    node.close()
-    return dict(message)
+    return node, dict(message)
 
 
 def path_of(message: dict[str, Any]) -> str:
@@ -111,6 +117,9 @@ def test_only_the_page_of_a_link_approves_and_only_once(tmp_path: Path, receiver
             over = anybody.get(path_of(second))
             assert (over.status_code, "expired" in over.text) == (410, True)
             assert anybody.post(path_of(second), data=form_of(page)).status_code == 410
+            of_first = anybody.get(path)
+            assert of_first.status_code == 410
+            assert not re.search("GPU-n0-0|ann", of_first.text), "over is over"
         assert phase_of(server, second) == "proposed"
         assert [one["node_id"] for one in exclusions_of(server)["exclusions"]] == ["n0"]
         (entry,) = get(server, "/v1/audit", action="approve_decision")["items"]
@@ -144,3 +153,37 @@ def test_people_find_the_link_while_it_is_asked_and_not_after(tmp_path: Path) ->
         story.passes(120, step_s=10)
         assert "approve/" not in json.dumps(message.content)
         story.close()
+
+
+def test_what_was_not_shown_is_not_approved(tmp_path: Path, receiver: Receiver) -> None:
+    with running_server(settings_of(tmp_path, receiver, f'console_url = "{PUBLIC}"')) as server:
+        node, message = advising(server, receiver, "n0")
+        approve = f"/v1/decisions/{message['id']}/approve"
+        with make_client(server.url, None) as anybody:
+            page = anybody.get(path_of(message))
+            assert "Exclude GPU" in page.text
+            node.events(xid_event(95, "0000:10:00.0"))
+            wait_for(
+                lambda: get(server, f"/v1/decisions/{message['id']}")["rung"] == "evict",
+                what="it has risen",
+            )
+            form = {"name": "ann", **form_of(page)}
+            changed = anybody.post(path_of(message), data=form)
+            assert (changed.status_code, "Evict GPU" in changed.text) == (409, True)
+            assert "something else than the page that you saw" in changed.text
+            refused = server.admin.post(approve, json={"reason": "r", "rung": "exclude"})
+            assert (refused.status_code, refused.json()["code"]) == (409, "changed")
+            assert phase_of(server, message) == "proposed"
+            assert server.admin.post(approve, json={"reason": "r", "rung": "x"}).status_code == 422
+            done = anybody.post(path_of(message), data={"name": "ann", **form_of(changed)})
+            assert (done.status_code, phase_of(server, message)) == (200, "in_force")
+        node.close()
+
+
+def test_nobody_approves_without_a_key_where_nobody_asked_for_links(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    settings = settings_of(tmp_path, receiver, f'console_url = "{PUBLIC}"')
+    lasts = Settings.model_fields["approval_link_s"].default
+    with running_server(settings.model_copy(update={"approval_link_s": lasts})) as server:
+        assert "approve_url" not in advised(server, receiver)

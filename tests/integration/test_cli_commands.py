@@ -209,7 +209,6 @@ def test_acting_on_incidents_and_decisions(
     paths = {
         ("incidents", "acknowledge", "inc-1"): "/v1/incidents/inc-1/acknowledge",
         ("decisions", "revoke", "dec-1"): "/v1/decisions/dec-1/revoke",
-        ("decisions", "approve", "dec-1"): "/v1/decisions/dec-1/approve",
         ("repair", GPU): f"/v1/gpus/{GPU}/repair",
         ("repair", "gpu-0001"): "/v1/nodes/gpu-0001/repair",
         ("nodes", "retire", "gpu-0001"): "/v1/nodes/gpu-0001/retire",
@@ -220,6 +219,20 @@ def test_acting_on_incidents_and_decisions(
         assert api.requests[-1] == ("POST", path, {"reason": "looked at it"})
         assert capsys.readouterr().out
         assert run([*words]) == ExitCode.USAGE  # every act needs its reason
+
+
+def test_what_was_printed_is_approved(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/v1/decisions/dec-1"
+    api.answers["GET", path] = {"id": "dec-1", "rung": "exclude", "advised": "drain", "entity": GPU}
+    api.answers["POST", f"{path}/approve"] = {"id": "dec-1"}
+    words = ["decisions", "approve", "dec-1", "--reason", "r"]
+    assert run(words) == ExitCode.DONE
+    assert f"dec-1: drain {GPU}" in capsys.readouterr().out
+    asked = len(api.requests)
+    assert api.requests[-1] == ("POST", f"{path}/approve", {"reason": "r", "rung": "drain"})
+    assert run([*words, "--rung", "exclude"]) == ExitCode.NEGATIVE
+    assert [method for method, *_ in api.requests[asked:]] == ["GET"]
+    assert run(words[:3]) == ExitCode.USAGE
 
 
 def test_a_node_is_renamed(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:

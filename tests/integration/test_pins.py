@@ -128,6 +128,44 @@ def test_a_planned_leave_is_told_ahead_and_ends_with_its_time(tmp_path: Path) ->
         other.close()
 
 
+def test_a_node_that_is_kept_in_keeps_its_gpus_in(tmp_path: Path) -> None:
+    with running_server(quick_settings(tmp_path)) as server:
+        node = introduced(server)
+        node.events(xid_event(79, SLOT))
+        wait_for(lambda: out(server) == [GPU], what="out")
+        pin = say(server, "/v1/pins", entity_kind="node", entity="n1", kind="allow")
+        wait_for(lambda: out(server) == [], what="in, as its node")
+        wait_sweeps(server, 3)
+        assert out(server) == []
+        advice = get(server, "/v1/decisions", entity=GPU, phase="live")["items"]
+        assert [one["rung"] for one in advice] == ["suspect"]
+        say(server, f"/v1/pins/{pin['id']}/end")
+        wait_for(lambda: out(server) == [GPU], what="what stands against it counts again")
+        own = say(server, "/v1/pins", entity_kind="node", entity="n1", kind="allow")
+        wait_for(lambda: out(server) == [], what="in")
+        say(server, "/v1/pins", entity_kind="gpu", entity=GPU, kind="exclude")
+        assert out(server) == [GPU], "a person's own word about the GPU"
+        assert own["kind"] == "allow"
+        node.close()
+
+
+def test_times_that_no_clock_reaches_are_refused(tmp_path: Path) -> None:
+    with running_server(quick_settings(tmp_path)) as server:
+        node = introduced(server)
+        leave = '{"nodes": ["n1"], "reason": "r", "at": %s}'
+        pin = '{"entity_kind": "node", "entity": "n1", "kind": "allow", "reason": "r", %s}'
+        wrong = [("/v1/leaves", leave % at) for at in ("1e400", "Infinity", "NaN", "1764500000000")]
+        wrong += [("/v1/pins", pin % f'"duration_s": {lasts}') for lasts in ("1e400", "1e300")]
+        for path, body in wrong:
+            sent = {"content-type": "application/json"}
+            answer = server.admin.post(path, content=body, headers=sent)
+            assert answer.status_code == 422, (body, answer.text)
+        in_ms = {"nodes": ["n1"], "reason": "r", "at": 1764500000000}
+        assert "milliseconds" in server.admin.post("/v1/leaves", json=in_ms).json()["mend"]
+        assert get(server, "/v1/pins")["items"] == []
+        node.close()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_leave_that_asks_for_a_check_ends_over_one_also_after_a_kill(tmp_path: Path) -> None:

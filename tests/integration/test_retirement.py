@@ -120,6 +120,29 @@ def test_a_retired_node_counts_nowhere_and_all_that_stood_against_it_ends(house:
     assert ("end_exclusion", f"gpu:{broken}", ADMIN, "node retired: sold") in told
 
 
+def test_pins_and_leaves_of_a_retired_node_end_with_it(house: House) -> None:
+    def ask(path: str, **body: Any) -> httpx.Response:
+        return house.server.admin.post(path, json={"reason": "r"} | body)
+
+    node = {"entity_kind": "node", "entity": "b"}
+    ask("/v1/pins", **node, kind="exclude").raise_for_status()
+    gpu = {"entity_kind": "gpu", "entity": "GPU-b-0"}
+    ask("/v1/pins", **gpu, kind="exclude").raise_for_status()
+    ask("/v1/leaves", nodes=["b"], at=house.clock.now() + 150).raise_for_status()
+    house.pass_by(100)
+    house.retire("b").raise_for_status()
+    assert exclusions_of(house.server)["planned"] == []
+    house.pass_by(100)
+    assert exclusions_of(house.server)["exclusions"] == [], "also at the time of its leave"
+    assert house.seen("b")["state"] == "retired"
+    assert get(house.server, "/v1/pins")["items"] == []
+    assert get(house.server, "/v1/silences", active="true")["items"] == []
+    told = [(action, target) for action, target, *_ in house.audit()]
+    assert {("end_pin", "node:b"), ("end_pin", "gpu:GPU-b-0"), ("end_leave", "node:b")} < set(told)
+    for refused in (ask("/v1/leaves", nodes=["b"], at=0), ask("/v1/pins", **gpu, kind="allow")):
+        assert (refused.status_code, refused.json()["code"]) == (409, "retired")
+
+
 @pytest.mark.parametrize("how", ["telemetry", "fault"])
 def test_a_retired_node_is_back_and_healthy_when_its_agent_sends(house: House, how: str) -> None:
     house.nodes["b"].events(xid_event(79, SLOT))

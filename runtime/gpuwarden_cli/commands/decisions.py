@@ -8,6 +8,7 @@ import typer
 
 from gpuwarden_cli.commands.silences import parse_duration
 from gpuwarden_cli.cost_words import cost_words
+from gpuwarden_cli.exits import CommandError, ExitCode
 from gpuwarden_cli.output import age, moment, number, print_json, print_table
 from gpuwarden_cli.session import open_client
 from gpuwarden_runtime.records import DecisionRecord
@@ -19,6 +20,7 @@ Phase = Annotated[
 Node = Annotated[str | None, typer.Option(help="Only of this node.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many, newest first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_RUNGS = ("exclude", "drain", "evict")
 DecisionId = Annotated[str, typer.Argument(help="dec-…")]
 Reason = Annotated[str, typer.Option(help="Why, for the record.")]
 
@@ -82,10 +84,25 @@ def revoke(context: typer.Context, decision_id: DecisionId, reason: Reason) -> N
     print(f"{decision_id} is revoked; its incident decides again only on worse evidence")
 
 
-def approve(context: typer.Context, decision_id: DecisionId, reason: Reason) -> None:
-    """Put an advised decision in force."""
+def approve(
+    context: typer.Context,
+    decision_id: DecisionId,
+    reason: Reason,
+    rung: Annotated[
+        str | None, typer.Option(help="Only where it asks for this: exclude, drain or evict.")
+    ] = None,
+) -> None:
+    """Put an advised decision in force: what is printed, or nothing where it changes meanwhile."""
     with open_client(context) as client:
-        client.approve_decision(decision_id, reason)
+        found = client.decision(decision_id)
+        asked = found.advised or str(found.rung)
+        why = "; ".join(found.reasons[:1])
+        print(f"{decision_id}: {asked} {found.entity} on {found.node_id}: {why}")
+        if rung is not None and rung != asked:
+            raise CommandError(
+                ExitCode.NEGATIVE, f"it asks for {asked}, not {rung}", "nothing was approved"
+            )
+        client.approve_decision(decision_id, reason, asked if asked in _RUNGS else None)
     print(f"{decision_id} is in force")
 
 

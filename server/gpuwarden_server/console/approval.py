@@ -20,7 +20,7 @@ from gpuwarden_server.console.page import page_headers
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.decisions import repository
 from gpuwarden_server.decisions.links import ApprovalLinks, Claim
-from gpuwarden_server.decisions.ports import Author, DecisionDesk
+from gpuwarden_server.decisions.ports import Author, DecisionDesk, shown_of
 from gpuwarden_server.decisions.repository import StoredDecisionMove
 from gpuwarden_server.decisions.schemas import rung_name
 from gpuwarden_server.store.database import Database
@@ -30,6 +30,10 @@ from gpuwarden_verdict.policy.document import Decision, DecisionPhase, Mode
 LARGEST_FORM = 8192
 LONGEST_NAME = 100
 LONGEST_REASON = 1000
+_CHANGED = (
+    "Nothing was approved: it asks for something else than the page that you saw. "
+    "This is what it asks for now."
+)
 _WAITS = frozenset({DecisionPhase.PROPOSED, DecisionPhase.HELD_BACK})
 
 
@@ -79,16 +83,19 @@ class _Pages:
         if decision.phase not in _WAITS:
             return self._over(decision, moves)
         told = _fields(body)
-        if not self._links.is_word(token, told.get("word", "")):
+        shown = self._links.shown(token, told.get("word", ""))
+        if shown is None:
             return self._page(
                 400, "Nothing was approved", _p("That did not come from this page. Open the link.")
             )
+        if shown.differs(decision):
+            return self._ask(token, decision, _CHANGED, 409)
         name = told.get("name", "")[:LONGEST_NAME]
         if not name:
             return self._ask(token, decision, "Please say who you are: it goes into the audit.")
         reason = told.get("reason", "")[:LONGEST_REASON] or "approved by a link in a notification"
         try:
-            self._desk.approve(decision.id, Author(f"{name} (link)", None, reason, LINK))
+            self._desk.approve(decision.id, Author(f"{name} (link)", None, reason, LINK), shown)
         except ProblemError as error:
             said = _p(error.detail, "failed") + _p(error.mend)
             return self._page(error.status, "Nothing was approved", said)
@@ -106,7 +113,7 @@ class _Pages:
             said = _p("What it was about is not kept any more.")
             return self._page(410, "This link is too old", said)
         decision, moves = self._read(claim.decision_id)
-        if claim.is_over and decision.phase in _WAITS:
+        if claim.is_over:
             return self._expired(claim)
         return decision, moves
 
@@ -118,14 +125,14 @@ class _Pages:
             raise ProblemError(404, "not_found", f"no decision {decision_id!r}", "Open the link.")
         return known[0], moves
 
-    def _ask(self, token: str, decision: Decision, failed: str = "") -> Response:
+    def _ask(self, token: str, decision: Decision, failed: str = "", status: int = 200) -> Response:
         what = f"{rung_name(decision.rung).capitalize()} {_named(decision)}?"
         body = _reasons(decision) + _facts(decision)
         if decision.mode is Mode.OBSERVE:
             return self._page(
-                200, what, body + _p("Its pool only observes: nothing can be put in force.")
+                status, what, body + _p("Its pool only observes: nothing can be put in force.")
             )
-        word = escape(self._links.word(token), quote=True)
+        word = escape(self._links.word(token, shown_of(decision)), quote=True)
         body += (
             _p(failed, "failed")
             + '<form method="post">'
@@ -140,7 +147,7 @@ class _Pages:
                 "soft",
             )
         )
-        return self._page(200, what, body)
+        return self._page(status, what, body)
 
     def _over(self, decision: Decision, moves: list[StoredDecisionMove]) -> Response:
         """It waits no more: who approved it, or what became of it."""
@@ -158,9 +165,9 @@ class _Pages:
         return self._page(200, title, said + _facts(decision))
 
     def _expired(self, claim: Claim) -> Response:
-        said = _p("Nothing was approved. With a key of role operator it still can be:")
-        said += f"<p><code>gpuwarden decisions approve {escape(claim.decision_id)}"
-        return self._page(410, "This link has expired", said + " --reason TEXT</code></p>")
+        said = _p("It approves nothing, and tells nothing any more. With a key, ask for:")
+        said += _p(f"gpuwarden decisions list, decision {claim.decision_id}")
+        return self._page(410, "This link has expired", said)
 
     def _page(self, status: int, title: str, body: str) -> Response:
         page = self._frame.substitute(title=escape(title), body=body)

@@ -13,6 +13,8 @@ from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_wire.acknowledgement import Problem
 from gpuwarden_wire.codec import encode_json
 
+LINK_PATH = "/approve/"
+"""Where links that let people approve lead; what follows is a credential."""
 PROBLEM_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 """Beside a 503: what hinders the server, a full disk or a busy judge, rarely goes sooner."""
@@ -42,8 +44,14 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def _bug(request: Request, error: Exception) -> Response:
-        _log.error("request_failed", path=request.url.path, error=repr(error), exc_info=error)
+        path = loggable(request.url.path)
+        _log.error("request_failed", path=path, error=repr(error), exc_info=error)
         return problem_response(internal_problem().problem())
+
+
+def loggable(path: str) -> str:
+    """A path as logs may hold it: of a link that lets approve, not what makes it one."""
+    return f"{LINK_PATH}…" if path.startswith(LINK_PATH) else path
 
 
 def headers_of(error: ProblemError) -> dict[str, str]:

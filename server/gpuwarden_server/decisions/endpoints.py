@@ -23,6 +23,7 @@ from gpuwarden_server.decisions import repository
 from gpuwarden_server.decisions.ports import Author, DecisionDesk, FeedSource
 from gpuwarden_server.decisions.repository import DecisionFilter
 from gpuwarden_server.decisions.schemas import (
+    ApproveBody,
     CostView,
     DecisionDetailView,
     DecisionPage,
@@ -129,9 +130,9 @@ def decisions_router(state: Database, desk: DecisionDesk, costs: CostTeller) -> 
     @router.post(
         "/{decision_id}/approve", summary="Bring waiting advice into force; 409 in observe mode"
     )
-    def approve(decision_id: str, body: ReasonBody, caller: Caller) -> DecisionView:
+    def approve(decision_id: str, body: ApproveBody, caller: Caller) -> DecisionView:
         require(decision_id)
-        return decision_view(desk.approve(decision_id, _author(caller, body)))
+        return decision_view(desk.approve(decision_id, _author(caller, body), body.shown()))
 
     def require(decision_id: str) -> tuple[Decision, dict[str, Any]]:
         return _required(state, decision_id)

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from gpuwarden_server.core.clock import Clock
+from gpuwarden_server.core.problems import LINK_PATH
+from gpuwarden_server.decisions.ports import Shown
 from gpuwarden_server.decisions.repository import ensure_link_secret
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.entities import FaultClass, Rung
 
-PATH = "/approve/"
+_TOLD = ("rung", "fault class", "guard")
 _FORM = re.compile(r"(dec-[0-9a-f]{12})\.([0-9a-f]{1,12})\.([A-Za-z0-9_-]{32})")
 
 
@@ -55,7 +58,7 @@ class ApprovalLinks:
         if self._lasts_s <= 0:
             return ""
         until = f"{int(self._clock.now() + self._lasts_s):x}"
-        return f"{PATH}{decision_id}.{until}.{self._signature('open', decision_id, until)}"
+        return f"{LINK_PATH}{decision_id}.{until}.{self._signature('open', decision_id, until)}"
 
     def read(self, token: str) -> Claim | None:
         """What a link says; None where it is not of this database."""
@@ -67,13 +70,19 @@ class ApprovalLinks:
             return None
         return Claim(decision_id, int(until, 16) <= self._clock.now())
 
-    def word(self, token: str) -> str:
-        """What the page of a link sends along, and who only knows the link does not."""
-        return self._signature("press", token)
+    def word(self, token: str, shown: Shown) -> str:
+        """What the page of a link sends along: what it shows, signed; a link alone has none."""
+        told = (shown.rung.name, shown.fault_class or "", shown.guard or "")
+        return ".".join((*told, self._signature("press", token, *told)))
 
-    def is_word(self, token: str, word: str) -> bool:
-        """Whether a page of ours sent it."""
-        return hmac.compare_digest(word.encode(), self.word(token).encode())
+    def shown(self, token: str, word: str) -> Shown | None:
+        """What the page that sent a word had shown; None where no page of ours sent it."""
+        *told, signature = word.split(".")
+        signed = self._signature("press", token, *told)
+        if len(told) != len(_TOLD) or not hmac.compare_digest(signature.encode(), signed.encode()):
+            return None
+        rung, fault_class, guard = told
+        return Shown(Rung[rung], FaultClass(fault_class), guard)
 
     def _signature(self, *parts: str) -> str:
         digest = hmac.new(self._known(), "\n".join(parts).encode(), sha256).digest()

@@ -9,9 +9,10 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from gpuwarden_server.decisions.feed import FeedHead
-from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass, Rung
 from gpuwarden_verdict.exclusions import Exclusion, PlannedLeave
 from gpuwarden_verdict.policy.document import Decision, Pin
+from gpuwarden_verdict.policy.words import approvable
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,35 @@ class Author:
     key_id: str | None
     reason: str
     role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What somebody saw of a decision when they approved it; None where it is not said.
+
+    Attributes:
+        rung: That the approval puts in force.
+        fault_class: Why.
+        guard: That held it back, "" for none.
+    """
+
+    rung: Rung
+    fault_class: FaultClass | None = None
+    guard: str | None = None
+
+    def differs(self, decision: Decision) -> bool:
+        """Whether the decision asks for something else by now."""
+        now = shown_of(decision)
+        return (
+            self.rung is not now.rung
+            or self.fault_class not in (None, now.fault_class)
+            or self.guard not in (None, now.guard)
+        )
+
+
+def shown_of(decision: Decision) -> Shown:
+    """What a decision asks for now."""
+    return Shown(approvable(decision) or decision.rung, decision.fault_class, decision.guard)
 
 
 class FeedSource(Protocol):
@@ -103,12 +133,12 @@ class DecisionDesk(Protocol):
         """
         ...
 
-    def approve(self, decision_id: str, author: Author) -> Decision:
+    def approve(self, decision_id: str, author: Author, shown: Shown | None = None) -> Decision:
         """Bring waiting advice into force.
 
         Raises:
             ProblemError: 403 where the policy names others who may; 404; 409 where it does not
-                wait, or is only observed.
+                wait, is only observed, or asks for something else than was shown.
         """
         ...
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from gpuwarden_server.decisions.feed import exclusion_form
-from gpuwarden_server.decisions.ports import PublishedFeed
+from gpuwarden_server.decisions.ports import PublishedFeed, Shown
 from gpuwarden_server.decisions.repository import StoredDecisionMove
-from gpuwarden_server.incidents.schemas import entity_form
+from gpuwarden_server.incidents.schemas import ReasonBody, entity_form
 from gpuwarden_verdict.entities import EntityState, FaultClass, Rung
 from gpuwarden_verdict.policy.document import Decision, DecisionPhase, Mode
 from gpuwarden_verdict.policy.guards import guard_words
@@ -31,6 +31,20 @@ _EXCLUSION: JsonDict = {
     "expires_at": 1764586400.1,
     "joiner": "gpu-099",
 }
+
+
+class ApproveBody(ReasonBody):
+    """A person's approval, and of what."""
+
+    rung: Literal["exclude", "drain", "evict"] | None = Field(
+        default=None,
+        description="what was shown: where the decision asks for another by now nothing is "
+        "approved (409)",
+    )
+
+    def shown(self) -> Shown | None:
+        """What the caller saw, None where they do not say."""
+        return None if self.rung is None else Shown(Rung[self.rung.upper()])
 
 
 class HoldBody(BaseModel):

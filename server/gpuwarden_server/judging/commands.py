@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.decisions.ports import Author
+from gpuwarden_server.decisions.ports import Author, Shown, shown_of
+from gpuwarden_server.decisions.schemas import rung_name
 from gpuwarden_server.judging.ledger import decision_audit
-from gpuwarden_server.judging.pins import Pinning
+from gpuwarden_server.judging.pins import Pinning, ended_audits
 from gpuwarden_server.judging.renaming import Renamed, Renaming
 from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
@@ -121,9 +122,14 @@ class JudgeDesk:
 
         return self.run(work, Decision)
 
-    def approve(self, decision_id: str, author: Author) -> Decision:
+    def approve(self, decision_id: str, author: Author, shown: Shown | None = None) -> Decision:
         """Bring waiting advice into force; in observe mode nothing ever is."""
-        return self.run(lambda now: self.approved(decision_id, author, now), Decision)
+
+        def work(now: float) -> Concluded:
+            self._require_as_shown(decision_id, shown)
+            return self.approved(decision_id, author, now)
+
+        return self.run(work, Decision)
 
     def approved(self, decision_id: str, author: Author, now: float) -> Concluded:
         """What an approval amounts to; called in the judge's thread.
@@ -165,7 +171,11 @@ class JudgeDesk:
                 raise _not_silent(node_id, contact)
             left = self._retirement.leave(node_id, author, now)
             self._pools.recount()
-            return Concluded(left.outcomes, left.audits, EntityState.RETIRED)
+            # Else a pin, or a leave at its time, excludes a node that is not of the fleet any more.
+            pins = [pin for outcome in left.outcomes for pin in outcome.ended_pins]
+            audits = (*left.audits, *ended_audits(pins, author, now))
+            end_windows = self._pinning.ending(pins, author.name, now)
+            return Concluded(left.outcomes, audits, EntityState.RETIRED, first=end_windows)
 
         return self.run(work, EntityState)
 
@@ -200,11 +210,15 @@ class JudgeDesk:
 
     def set_pins(self, made: Sequence[Pin], author: Author) -> list[Pin]:
         """Set pins, and decide about what they name at once."""
-        return self.run(lambda now: self._pinning.set(made, author, now), list)
+        taken = self.run(lambda now: self._pinning.set(made, author, now), list)
+        self._worker.look_soon()  # a node's pin may speak for its GPUs
+        return taken
 
     def end_pin(self, pin_id: str, author: Author) -> Pin:
         """End a pin."""
-        return self.run(lambda now: self._pinning.end(pin_id, author, now), Pin)
+        ended = self.run(lambda now: self._pinning.end(pin_id, author, now), Pin)
+        self._worker.look_soon()
+        return ended
 
     def run(self, work: CommandWork, answer: type[T]) -> T:
         """Let the judge carry a command out, and wait for its commit.
@@ -224,6 +238,23 @@ class JudgeDesk:
         if not isinstance(result, answer):
             raise TypeError(f"the command answered {type(result).__name__}")
         return result
+
+    def _require_as_shown(self, decision_id: str, shown: Shown | None) -> None:
+        """Advice keeps its id when it rises: nobody approves what they did not see."""
+        decision = self._book.find_decision(decision_id)
+        if shown is None or decision is None or approvable(decision) is None:
+            return  # said by who looks for it
+        if shown.differs(decision):
+            asks = shown_of(decision)
+            held = f", held back by {asks.guard}" if asks.guard else ""
+            raise ProblemError(
+                409,
+                "changed",
+                f"decision {decision_id} asks for {rung_name(asks.rung)} by now, for a fault of "
+                f"class {decision.fault_class.value}{held}; what was shown asked for something "
+                f"else ({rung_name(shown.rung)})",
+                "Read it again, then approve what it asks for now.",
+            )
 
     def _require_approvable(self, decision_id: str, author: Author) -> None:
         """What is only observed is never put in force, and the policy may name who approves."""

@@ -14,7 +14,7 @@ from gpuwarden_server.access.principals import Principal
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.decisions.hub import FeedHub
-from gpuwarden_server.decisions.ports import Author, Windows
+from gpuwarden_server.decisions.ports import Author, Shown, Windows
 from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.ingest.refusals import RefusalBook
@@ -262,9 +262,9 @@ class Judging:
         """See `DecisionDesk`."""
         return self._started().revoke(decision_id, author)
 
-    def approve(self, decision_id: str, author: Author) -> Decision:
+    def approve(self, decision_id: str, author: Author, shown: Shown | None = None) -> Decision:
         """See `DecisionDesk`."""
-        return self._started().approve(decision_id, author)
+        return self._started().approve(decision_id, author, shown)
 
     def hold(self, decision_id: str, until: float, author: Author) -> Decision:
         """See `DecisionDesk`."""

@@ -34,7 +34,12 @@ class Pinning:
     windows: Windows
 
     def set(self, made: Sequence[Pin], author: Author, now: float) -> Concluded:
-        """Each takes the place of what its target had of its sort."""
+        """Each takes the place of what its target had of its sort.
+
+        Raises:
+            ProblemError: 409: a node is retired.
+        """
+        self._require_of_the_fleet(made)
         former = {pin.id: self._former(pin) for pin in made}
         outcomes = tuple(self._set(pin, former[pin.id], now) for pin in made)
 
@@ -71,8 +76,7 @@ class Pinning:
         if not stays:
             outcome = replace(outcome, ended_pins=(*_others(outcome.ended_pins, pin_id), pin))
 
-        action = "end_leave" if pin.leave else "end_pin"
-        audit = _audit(action, (pin,), tuple(over) if stays else (), author, now)
+        audit = _audit(_end_action(pin), (pin,), tuple(over) if stays else (), author, now)
         outcome = replace(outcome, changed_pins=tuple(over) if stays else ())
         return Concluded((outcome,), (audit,), pin, first=self.ending([pin], author.name, now))
 
@@ -93,6 +97,16 @@ class Pinning:
 
         return end_windows
 
+    def _require_of_the_fleet(self, made: Sequence[Pin]) -> None:
+        gone = sorted({one.entity.node_id for one in made} & self.book.retired)
+        if gone:
+            raise ProblemError(
+                409,
+                "retired",
+                f"retired: {', '.join(gone[:10])}; nothing is decided about such a node",
+                "Leave it out; its agent's next message brings it back.",
+            )
+
     def _former(self, pin: Pin) -> tuple[Pin, ...]:
         held = self.book.pins_of(key_of(pin.entity))
         return tuple(one for one in held if one.leave is pin.leave)
@@ -103,6 +117,15 @@ class Pinning:
         outcome = self.reassess(Findings(pin.entity), now, wanted)
         ended = _others(outcome.ended_pins, pin.id)
         return replace(outcome, pins=(pin,), ended_pins=(*ended, *former))
+
+
+def ended_audits(pins: Sequence[Pin], author: Author, now: float) -> tuple[AuditEntry, ...]:
+    """What the audit says of pins that end with something else."""
+    return tuple(_audit(_end_action(one), (one,), (), author, now) for one in pins)
+
+
+def _end_action(pin: Pin) -> str:
+    return "end_leave" if pin.leave else "end_pin"
 
 
 def _others(pins: Sequence[Pin], pin_id: str) -> tuple[Pin, ...]:

@@ -46,7 +46,7 @@ class Retirement:
         self._facts = facts
 
     def leave(self, node_id: str, author: Author, now: float) -> Conclusion:
-        """Everything open or decided about a node and the GPUs in it ends.
+        """Everything open, decided or pinned about a node and the GPUs in it ends.
 
         A GPU that meanwhile sits in another node is that node's. Nothing is acquitted: evidence
         that comes after a return decides as any other.
@@ -102,6 +102,7 @@ class Retirement:
                 for decision in self._book.decisions_of(key)
             ),
             state_move=moved.state_move,
+            ended_pins=self._book.pins_of(key),
         )
 
     def _moved(self, ref: EntityRef, trigger: Trigger, author: Author, now: float) -> Outcome:

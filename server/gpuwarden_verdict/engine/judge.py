@@ -23,7 +23,7 @@ from gpuwarden_verdict.incidents.lifecycle import (
     retire,
 )
 from gpuwarden_verdict.incidents.storms import may_be_storm
-from gpuwarden_verdict.policy.document import DecisionMove, InMaintenance, Pin, PoolPolicy
+from gpuwarden_verdict.policy.document import DecisionMove, InMaintenance, Pin, PinKind, PoolPolicy
 from gpuwarden_verdict.policy.evaluate import EntityCase, Hold, PoolLoad, decide
 from gpuwarden_verdict.policy.guards import BY_PIN
 from gpuwarden_verdict.policy.judgement import gated
@@ -199,6 +199,10 @@ class Judge:
         if not (live or decided or pins):
             return [], None
         standing, pool = self._standing_of(target.node_id), self._pools.pool(target.node_id)
+        if standing.contact is Contact.RETIRED:
+            live, pins = (), ()  # what still stands ends, and nothing begins
+        else:
+            pins = (*pins, *self._node_allows(target))
         quiet = bool(standing.maintenance) and pool.in_maintenance is InMaintenance.HOLD
         if quiet and not (pins or any(one.decided_by == BY_PIN for one in decided)):
             return [], None
@@ -249,6 +253,13 @@ class Judge:
             loads,
             (self._pools.policy.version, now, tuple(moves)),
         )
+
+    def _node_allows(self, target: EntityRef) -> Iterable[Pin]:
+        """Pins that keep a GPU's whole node in: they speak for the GPU too."""
+        if target.kind is EntityKind.NODE:
+            return ()
+        node = EntityRef(EntityKind.NODE, target.node_id, target.node_id)
+        return (pin for pin in self._book.pins_of(key_of(node)) if pin.kind is PinKind.ALLOW)
 
     def _as_judged(self, incident: Incident, family: Family, now: float) -> Incident:
         """An incident as it is decided about: a score weighs what its gate allows now."""

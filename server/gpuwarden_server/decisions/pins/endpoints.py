@@ -13,6 +13,7 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.decisions.pins.schemas import (
+    FARTHEST_LEAVE_S,
     LeaveBody,
     PinBody,
     PinList,
@@ -78,12 +79,24 @@ def pins_router(
         "/leaves", status_code=201, summary="Plan that nodes leave at a time, under maintenance"
     )
     def plan_leave(body: LeaveBody, caller: Caller) -> PinList:
-        leaves = _leaves(directory, body, caller.name, clock.now())
+        now = clock.now()
+        _require_near(body.at, now)
+        leaves = _leaves(directory, body, caller.name, now)
         taken = desk.set_pins(leaves, _author(caller, body.reason))
         changed()
         return PinList(items=[pin_view(pin) for pin in taken])
 
     return router
+
+
+def _require_near(at: float, now: float) -> None:
+    if at - now > FARTHEST_LEAVE_S:
+        raise ProblemError(
+            422,
+            "invalid_value",
+            f"at: {at:g} is more than {FARTHEST_LEAVE_S / 86_400:g} days ahead",
+            "Give epoch seconds, not milliseconds.",
+        )
 
 
 def _leaves(directory: FleetDirectory, body: LeaveBody, by: str, now: float) -> list[Pin]:

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuwarden_verdict.policy.document import Pin, PinKind
 
 LONGEST_S = 90 * 86_400.0
+LONGEST_PIN_S = 3650 * 86_400.0
+FARTHEST_LEAVE_S = 400 * 86_400.0
+"""A leave is planned at most so far ahead: what is farther is milliseconds, or a slip."""
 _REASON = Field(min_length=1, max_length=1000, description="Kept in history and audit.")
 
 
@@ -34,7 +37,11 @@ class PinBody(BaseModel):
     entity: str = Field(min_length=1, max_length=255)
     kind: PinKind = Field(description="exclude keeps it out, allow keeps it in")
     duration_s: float | None = Field(
-        default=None, gt=0, description="seconds; null: until a person ends it"
+        default=None,
+        gt=0,
+        le=LONGEST_PIN_S,
+        allow_inf_nan=False,
+        description="seconds; null: until a person ends it",
     )
     reason: str = _REASON
 
@@ -57,11 +64,16 @@ class LeaveBody(BaseModel):
     )
 
     nodes: list[str] = Field(min_length=1, max_length=1000)
-    at: float = Field(ge=0, description="epoch seconds; what has passed is now")
+    at: float = Field(
+        ge=0,
+        allow_inf_nan=False,
+        description="epoch seconds, at most 400 days ahead; what has passed is now",
+    )
     duration_s: float | None = Field(
         default=None,
         gt=0,
         le=LONGEST_S,
+        allow_inf_nan=False,
         description="seconds; null: until a person ends it",
     )
     check: bool = Field(default=False, description="return over a passed check only")
