@@ -115,7 +115,9 @@ class DecisionView(BaseModel):
     advised: str = Field(
         description="higher rung that waits for approval while this one is in force, empty for none"
     )
-    jobs: list[str] = Field(description="jobs on its node when it was made", examples=["slurm:47"])
+    jobs: list[str] = Field(
+        description="jobs on its node when it was made", examples=[["slurm:47"]]
+    )
     held: StayView | None = Field(description="until when a person lets it go no further")
 
 

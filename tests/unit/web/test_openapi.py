@@ -15,7 +15,8 @@ from gpuwarden_server.web.openapi import operations_of
 from tests.builders.server import make_settings
 
 Json = dict[str, Any]
-UNDOCUMENTED = {("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json")}
+APPROVAL_PAGE = {("GET", "/approve/{token}"), ("POST", "/approve/{token}")}
+UNDOCUMENTED = {("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json")} | APPROVAL_PAGE
 
 
 @pytest.fixture(scope="module")
