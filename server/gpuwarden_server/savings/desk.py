@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -13,16 +13,25 @@ from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.learning.labels.domain import Label
 from gpuwarden_server.savings.energy import LOOK_S, EnergyMeter
 from gpuwarden_server.savings.repository import (
+    Ran,
     Span,
     read_exclusions,
-    read_job_gpus,
+    read_jobs,
     read_labels,
     read_spans,
 )
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.policy.document import Decision
-from gpuwarden_verdict.savings import Assumptions, Cost, Facts, Outcome, cost_of, outcome_of
+from gpuwarden_verdict.savings import (
+    Assumptions,
+    Cost,
+    Facts,
+    Outcome,
+    cost_of,
+    counted_once,
+    outcome_of,
+)
 from gpuwarden_wire.metrics import EntityKind
 
 MOST_DECISIONS = 2000
@@ -65,13 +74,22 @@ class SavingsDesk:
     clock: Clock
 
     def booked(self, since: float, node_id: str | None = None) -> list[Booked]:
-        """Decisions that excluded, or would have, since a time (epoch seconds), newest first."""
+        """Decisions that excluded, or would have, since a time (epoch seconds), newest first.
+
+        Each failure of a job is saved once among them.
+        """
         with self.state.read() as connection:
             found = read_exclusions(connection, since, MOST_DECISIONS, node_id)
-            return self._booked(connection, found)
+            booked = self._booked(connection, found)
+        lasts_s = self.assumed.hang_s + self.assumed.restart_s
+        counted = counted_once([(one.facts, one.cost) for one in booked], lasts_s)
+        return [replace(one, cost=cost) for one, (_, cost) in zip(booked, counted, strict=True)]
 
     def tell(self, decisions: Sequence[Decision]) -> dict[str, CostView]:
-        """What decisions cost, by id; of those that exclude nothing there is nothing to tell."""
+        """What decisions cost, each by itself, by id.
+
+        Of those that exclude nothing there is nothing to tell.
+        """
         with self.state.read() as connection:
             booked = self._booked(connection, decisions)
         return {one.facts.decision_id: cost_view(one, self.assumed) for one in booked}
@@ -83,7 +101,7 @@ class SavingsDesk:
         spans = read_spans(connection, judged)
         ids = {one.decision.incident_id or "" for one in spans}
         labels = read_labels(connection, ids, now)
-        jobs = read_job_gpus(connection, spans)
+        jobs = read_jobs(connection, spans)
         booked = []
         for span in spans:
             label = labels.get(span.decision.incident_id or "")
@@ -91,7 +109,7 @@ class SavingsDesk:
             booked.append(Booked(span, facts, cost_of(facts, self.assumed, now), label))
         return booked
 
-    def _facts(self, span: Span, label: Label | None, job_gpus: int | None, now: float) -> Facts:
+    def _facts(self, span: Span, label: Label | None, ran: Ran | None, now: float) -> Facts:
         entity, begun = span.decision.entity, span.begun_at
         gpus = self._gpus(entity)
         end = now if span.ended_at is None else span.ended_at
@@ -111,11 +129,13 @@ class SavingsDesk:
             begun_at=begun,
             ended_at=span.ended_at,
             gpus_out=len(gpus),
-            job_gpus=job_gpus,
+            job_gpus=None if ran is None else ran.gpus,
             model=first.model if first is not None else "",
             watts_before=before,
             watts_out=out,
             outcome=outcome,
+            incident_id=span.decision.incident_id or "",
+            jobs=frozenset() if ran is None else ran.jobs,
         )
 
     def _gpus(self, entity: EntityRef) -> list[str]:

@@ -94,8 +94,16 @@ def read_labels(connection: Connection, ids: Collection[str], now: float) -> dic
     return {case.incident.id: label_of(case) for case in read_cases(connection, known, now)}
 
 
-def read_job_gpus(connection: Connection, spans: Sequence[Span]) -> dict[str, int]:
-    """GPUs of the jobs that decisions were about, on all their nodes, by decision.
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What ran where a decision acted: the jobs, and their GPUs on all their nodes."""
+
+    jobs: frozenset[str]
+    gpus: int
+
+
+def read_jobs(connection: Connection, spans: Sequence[Span]) -> dict[str, Ran]:
+    """The jobs that decisions were about, by decision.
 
     Those of which nobody knows what ran there are left out.
     """
@@ -113,7 +121,7 @@ def read_job_gpus(connection: Connection, spans: Sequence[Span]) -> dict[str, in
     for run in _runs(connection, job_runs.c.job, wanted, first, last):
         whole[run.job].append(run)
     counted = {span.decision.id: _gpus(found[span.decision.id], whole, span) for span in spans}
-    return {decision_id: gpus for decision_id, gpus in counted.items() if gpus}
+    return {name: Ran(frozenset(found[name]), gpus) for name, gpus in counted.items() if gpus}
 
 
 def _runs(

@@ -8,6 +8,7 @@ from gpuwarden_verdict.savings.assumptions import (
     parse_savings,
 )
 from gpuwarden_verdict.savings.costing import Cost, Facts, Outcome, cost_of, outcome_of
+from gpuwarden_verdict.savings.sharing import counted_once
 from gpuwarden_verdict.savings.summing import (
     Concentration,
     FalseRate,
@@ -30,6 +31,7 @@ __all__ = [
     "Totals",
     "concentration_of",
     "cost_of",
+    "counted_once",
     "false_rates",
     "outcome_of",
     "parse_savings",

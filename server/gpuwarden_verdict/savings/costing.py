@@ -38,6 +38,8 @@ class Facts:
             right; None unknown.
         watts_out: The same while it is out, where it was wrong.
         outcome: What it turned out to be.
+        incident_id: What it rests on, "" unknown.
+        jobs: Jobs that ran there then, empty where nobody knows.
     """
 
     decision_id: str
@@ -53,6 +55,8 @@ class Facts:
     watts_before: float | None = None
     watts_out: float | None = None
     outcome: Outcome = Outcome.UNSETTLED
+    incident_id: str = ""
+    jobs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
