@@ -92,8 +92,8 @@ def pins_router(
 def _require_near(at: float, now: float) -> None:
     if at - now > FARTHEST_LEAVE_S:
         raise ProblemError(
-            422,
-            "invalid_value",
+            409,
+            "too_far",
             f"at: {at:g} is more than {FARTHEST_LEAVE_S / 86_400:g} days ahead",
             "Give epoch seconds, not milliseconds.",
         )
