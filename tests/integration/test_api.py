@@ -307,7 +307,7 @@ def test_the_learnt_score_names_a_gpu_and_explains_itself(tmp_path: Path) -> Non
         told = case["explanation"]
         assert sum(line["log_odds"] for line in told["lines"]) == pytest.approx(shares, abs=1e-6)
         raised = told["without"][0]
-        assert raised["probability"] < chance and "remap" in " ".join(
+        assert raised["probability"] < chance and "ecc corrected" in " ".join(
             one["sentence"] for one in told["leading"]
         )
         assert exclusions_of(server)["count"] == 0, "the score alone excludes nobody"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterator
+from html import unescape
 from typing import Any
 
 import pytest
@@ -55,11 +57,13 @@ class Stage:
     def press(self, decision_id: str) -> None:
         """What the page of a link in a notification sends."""
         assert self.server.app is not None
-        links = self.server.app.state.approval_links
-        path = links.path(decision_id)
-        word = links.word(path.rpartition("/")[2])
+        path = self.server.app.state.approval_links.path(decision_id)
         with self.server.client(None) as anybody:
-            answer = anybody.post(path, data={"name": "ann", "word": word})
+            page = anybody.get(path).text
+        found = re.search(r'name="word" value="([^"]+)"', page)
+        assert found is not None
+        with self.server.client(None) as anybody:
+            answer = anybody.post(path, data={"name": "ann", "word": unescape(found[1])})
         assert "Approved by ann" in answer.text
 
     def incident(self, phase: str = "open") -> str:
@@ -117,9 +121,11 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
         s.post(f"/v1/decisions/{s.decision(gpu)}/approve") for gpu in ("GPU-n1-0", "GPU-n1-1")
     ],
     ("POST", "/approve/{token}"): lambda s: s.press(s.decision("GPU-n1-3")),
-    ("POST", "/v1/pins"): lambda s: s.pinned("n1"),
-    ("POST", "/v1/pins/{pin_id}/end"): lambda s: s.post(f"/v1/pins/{s.pinned('n1')}/end"),
-    ("POST", "/v1/leaves"): lambda s: s.post("/v1/leaves", {"nodes": ["n2"], "at": 4e9, **WHY}),
+    ("POST", "/v1/pins"): lambda s: s.pinned("n2"),
+    ("POST", "/v1/pins/{pin_id}/end"): lambda s: s.post(f"/v1/pins/{s.pinned('n2')}/end"),
+    ("POST", "/v1/leaves"): lambda s: s.post(
+        "/v1/leaves", {"nodes": ["n2"], "at": s.clock.now() + 86400.0, **WHY}
+    ),
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): lambda s: s.post("/v1/gpus/GPU-n1-0/repair"),
     ("POST", "/v1/nodes/{node_id}/repair"): lambda s: s.post("/v1/nodes/n1/repair"),
     ("POST", "/v1/nodes"): lambda s: s.added("n3"),
@@ -244,6 +250,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     nobody: dict[str, Any] = {
         "webhook_url": "http://127.0.0.1:9/",
         "webhook_secret": SecretStr(SECRET),
+        "approval_link_s": 3600.0,
     }
     settings = quick_settings(tmp_path_factory.mktemp("audit"), Mode.ADVISE, **nobody)
     with running_server(settings, clock) as server:

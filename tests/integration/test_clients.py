@@ -286,6 +286,10 @@ TABLE: dict[str, Row] = {
         lambda c: c.raw_post("/v1/verdicts", {"nodes": ["x"]}),
         lambda v: v["verdicts"][0]["node_id"] == "x",
     ),
+    "raw_ask": Row(
+        lambda c: c.raw_ask("/v1/verdicts", {"nodes": ["x"]}),
+        lambda v: v["verdicts"][0]["node_id"] == "x",
+    ),
     "create_key": Row(
         lambda c: c.create_key(Role.READER, None, "made"), lambda v: v.key.startswith("gw_")
     ),
@@ -324,6 +328,18 @@ LAST: dict[str, Row] = {  # these move on what the others read
             lambda made: c.rename_node(made.node_id, made.node_id.replace("before", "after"), "x"),
         ),
         lambda v: v.node_id.startswith("after-") and v.former[0].startswith("before-"),
+    ),
+    "add_standby": Row(
+        lambda c: c.add_standby("gpu-017", "racked today", state="warm", proven=True),
+        lambda v: (v.node_id, v.state) == ("gpu-017", "warm"),
+    ),
+    "standby": Row(lambda c: c.standby(), lambda v: [one.node_id for one in v.spares] != []),
+    "standby_leases": Row(lambda c: c.standby_leases(), lambda v: v == ()),
+    "remove_standby": Row(
+        lambda c: then(
+            c.add_standby("gpu-018", "racked today"), lambda made: c.remove_standby("gpu-018", "x")
+        ),
+        lambda v: v.node_id == "gpu-018",
     ),
     "put_inventory": Row(
         lambda c: c.put_inventory([EntryRecord(node_id="gpu-017")], dry_run=True),
@@ -407,6 +423,8 @@ def test_every_route_gives_its_record(server: Running, kind: str, name: str) -> 
         (lambda c: c.repair_node("none", "x"), "not_found"),
         (lambda c: c.retire_node("none", "x"), "not_found"),
         (lambda c: c.rename_node("gpu-017", "gpu-018", "x"), "node_known"),
+        (lambda c: c.promote_standby("none", "x"), "not_found"),
+        (lambda c: c.release_standby("none", "leaver", "x"), "not_found"),
         (lambda c: c.nodes(limit=0), "invalid_value"),
         (lambda c: c.create_key(Role.AGENT, None, ""), "invalid_value"),
     ],

@@ -7,11 +7,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import Connection
 
 from gpuwarden_cli.app import run
 from gpuwarden_cli.exits import ExitCode
-from gpuwarden_server.judging.repository import read_returns
+from gpuwarden_server.judging.repository import read_returns, write_state_move
 from gpuwarden_server.store.tables_policies import decision_snapshots
+from gpuwarden_verdict.engine.domain import StateMove
+from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.policy.states import EntityRecord
+from gpuwarden_wire.metrics import EntityKind
 from tests.builders.feed import get, quick_settings, reading_feed, xid_event
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
 from tests.builders.stores import StoreKind
@@ -176,13 +181,21 @@ def test_what_is_kept_no_longer_is_said_to_be(server: Running, excluded: str) ->
     assert "GPUWARDEN_RETENTION_SNAPSHOTS_DAYS" in answer.json()["mend"]
 
 
-def test_a_restart_still_knows_when_an_exclusion_ended(server: Running, excluded: str) -> None:
-    """From then on a cool-down counts."""
-    before = get(server, f"/v1/decisions/{excluded}")["moves"][0]["at"]
-    said = server.admin.post(f"/v1/decisions/{excluded}/revoke", json={"reason": "sound"})
-    said.raise_for_status()
+def test_a_restart_still_knows_when_something_came_back(server: Running) -> None:
+    """From a return on probation on a cool-down counts; a revoke is no return."""
     app = server.app
     assert app is not None
+    gpus = [EntityRef(EntityKind.GPU, f"GPU-returned-{number}", NODE) for number in range(2)]
+    ways_back = (EntityState.PROBATION, EntityState.HEALTHY)
+
+    def write(connection: Connection) -> None:
+        for gpu, after in zip(gpus, ways_back, strict=True):
+            before = EntityRecord(EntityState.EXCLUDED, 100.0)
+            record = EntityRecord(after, 200.0)
+            write_state_move(connection, StateMove(gpu, before, record, "told", "gpuwarden"))
+
+    app.state.base.store.state.writer.call(write)
     with app.state.base.store.state.read() as connection:
         returned = read_returns(connection)
-    assert returned["gpu", f"GPU-{NODE}-1"] >= before
+    assert returned["gpu", "GPU-returned-0"] == 200.0
+    assert ("gpu", "GPU-returned-1") not in returned

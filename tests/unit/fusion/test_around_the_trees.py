@@ -78,7 +78,7 @@ def test_where_nothing_fits_it_is_an_unknown_fault_and_suspect_at_most() -> None
     signal = detect_risk(risk(0.1, novelty=1.2), 1.0, may_exclude=True)
     assert signal is not None and signal.fault_class is FaultClass.UNKNOWN
     assert (signal.max_rung, signal.severity) == (Rung.SUSPECT, Severity.WARNING)
-    assert "unknown fault" in signal.sentence and "moon_phase = 12.5" in signal.sentence
+    assert "unknown fault" in signal.sentence and "moon phase 12.5" in signal.sentence
     assert detect_risk_clear(risk(0.1, novelty=0.9), 1.0) is None
     assert detect_risk_clear(risk(0.1, novelty=0.7), 1.0) is not None
     likely = detect_risk(risk(0.6, novelty=1.2), 1.0, may_exclude=False)

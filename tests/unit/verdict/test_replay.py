@@ -148,11 +148,12 @@ def test_differences_between_policies_are_told_by_pool_class_and_rung() -> None:
     assert changes_between(old, old) == []
     assert changes_between(old, new) == [
         Change("a", "pool", "a* in mode act", ""),
-        Change("b", "pool", "", "rack=r* in mode observe or advise"),
+        Change("b", "pool", "", "rack=r* in mode observe"),
         Change("default", "cap.max_nodes", "2", "3"),
         Change("default", "cap.max_per_rack", "none", "1"),
         Change("default", "mode at drain of thermal, nic", "act", "advise"),
         Change("default", "confidence at evict", "as built in", "0.99"),
+        Change("default", "mode at evict of thermal, nic", "act", "advise"),
         Change("", "detectors.oom", "none", "enabled = false"),
         Change("", "learning.gpu_hour_missed_fault", "1", "12"),
     ]
