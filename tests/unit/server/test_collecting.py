@@ -30,6 +30,7 @@ class _Clock:
 @pytest.fixture
 def clock() -> Iterator[_Clock]:
     thresholds = gc.get_threshold()
+    gc.freeze()  # what other tests left in this process is not looked through
     clock = _Clock()
     turns = GarbageTurns(clock)
     turns.take_over()
