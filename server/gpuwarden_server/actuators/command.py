@@ -14,7 +14,13 @@ import msgspec
 from gpuwarden_server.actuators.answers import decode_found
 from gpuwarden_server.actuators.document import CommandTarget
 from gpuwarden_server.actuators.programs import Variables, run_program
-from gpuwarden_verdict.actuation import TAG, Found, Wanted
+from gpuwarden_server.actuators.requests import (
+    exclude_request,
+    move_request,
+    read_request,
+    release_request,
+)
+from gpuwarden_verdict.actuation import Found, Wanted
 
 _MEND = "Run it by hand with a request of docs/actuators.md on its standard input"
 SIGNATURE = "GPUWARDEN_SIGNATURE"
@@ -31,30 +37,20 @@ class CommandActuator:
 
     def read(self, nodes: Collection[str]) -> Mapping[str, Found]:
         """What it answers to {"act": "read", "nodes": [...]}."""
-        text = self._ask({"act": "read", "tag": TAG, "nodes": sorted(nodes)})
+        text = self._ask(read_request(nodes))
         return decode_found(text.encode(), self._target.command[0], _MEND)
 
     def exclude(self, wanted: Wanted) -> None:
         """Ask for {"act": "exclude"}."""
-        self._ask(
-            {
-                "act": "exclude",
-                "tag": TAG,
-                "node": wanted.node_id,
-                "rung": wanted.rung.name.lower(),
-                "decisions": wanted.decisions,
-                "gpus": wanted.gpus,
-                "reason": wanted.text,
-            }
-        )
+        self._ask(exclude_request(wanted))
 
     def move(self, node_id: str, jobs: Collection[str]) -> None:
         """Ask for {"act": "move"}."""
-        self._ask({"act": "move", "tag": TAG, "node": node_id, "jobs": sorted(jobs)})
+        self._ask(move_request(node_id, jobs))
 
     def release(self, node_id: str) -> None:
         """Ask for {"act": "release"}."""
-        self._ask({"act": "release", "tag": TAG, "node": node_id})
+        self._ask(release_request(node_id))
 
     def _ask(self, request: Mapping[str, object]) -> str:
         body = msgspec.json.encode(request)

@@ -16,6 +16,12 @@ from standardwebhooks import Webhook
 from gpuwarden_server.actuators.answers import decode_found
 from gpuwarden_server.actuators.document import WebhookTarget
 from gpuwarden_server.actuators.ports import ActuatorError, Poster
+from gpuwarden_server.actuators.requests import (
+    exclude_request,
+    move_request,
+    read_request,
+    release_request,
+)
 from gpuwarden_server.core.answer import Answer
 from gpuwarden_verdict.actuation import TAG, Found, Wanted
 
@@ -35,34 +41,23 @@ class WebhookActuator:
 
     def read(self, nodes: Collection[str]) -> Mapping[str, Found]:
         """What it answers to {"act": "read"}, or to GET where an address for that is given."""
-        request = {"act": "read", "tag": TAG, "nodes": sorted(nodes)}
         if not self._target.read_url:
-            body = self._post(request)
+            body = self._post(read_request(nodes))
         else:
             body = self._get([("tag", TAG), *(("node", node) for node in sorted(nodes))])
         return decode_found(body, f"{self._target.common.name}'s receiver", _MEND)
 
     def exclude(self, wanted: Wanted) -> None:
         """Ask for {"act": "exclude"}."""
-        self._post(
-            {
-                "act": "exclude",
-                "tag": TAG,
-                "node": wanted.node_id,
-                "rung": wanted.rung.name.lower(),
-                "decisions": wanted.decisions,
-                "gpus": wanted.gpus,
-                "reason": wanted.text,
-            }
-        )
+        self._post(exclude_request(wanted))
 
     def move(self, node_id: str, jobs: Collection[str]) -> None:
         """Ask for {"act": "move"}."""
-        self._post({"act": "move", "tag": TAG, "node": node_id, "jobs": sorted(jobs)})
+        self._post(move_request(node_id, jobs))
 
     def release(self, node_id: str) -> None:
         """Ask for {"act": "release"}."""
-        self._post({"act": "release", "tag": TAG, "node": node_id})
+        self._post(release_request(node_id))
 
     def _post(self, request: Mapping[str, object]) -> bytes:
         content = msgspec.json.encode(request)
