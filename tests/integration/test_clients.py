@@ -20,7 +20,7 @@ from gpuwarden_runtime.config import RuntimeSettings
 from gpuwarden_runtime.errors import Refused, ServerUnreachable, UnexpectedAnswer
 from gpuwarden_runtime.exchange import ONCE, Retry
 from gpuwarden_runtime.records import EntryRecord, Role
-from gpuwarden_runtime.routes import Follow, Route, Routes, Walk
+from gpuwarden_runtime.routes import Route, Routes, Walk
 from gpuwarden_verdict.policy.document import Mode
 from gpuwarden_wire.acknowledgement import Usable
 from tests.builders.feed import get, quick_settings, xid_event
@@ -495,11 +495,3 @@ def test_every_example_of_the_page_runs(
     monkeypatch.setenv("GPUWARDEN_URL", settings.url)
     monkeypatch.setenv("GPUWARDEN_KEY", settings.key)
     exec(compile(EXAMPLES[number], f"{DOCS.name}, example {number}", "exec"), {})
-
-
-def test_every_method_is_on_the_page() -> None:
-    routes = [
-        name for name, value in vars(Routes).items() if isinstance(value, Route | Walk | Follow)
-    ]
-    text = DOCS.read_text(encoding="utf-8")
-    assert [name for name in routes if f"`{name}`" not in text] == []
