@@ -117,6 +117,7 @@ def test_the_slow_gpu_of_a_job_is_named_from_what_agents_sent(
     assert "GPU 1 of n2 clocks at 1.3e+09 Hz" in told["line"]
     assert "storage" in {one["what"] for one in told["acquitted"]}, told["blind"]
     assert set(told["phases"]["phase"]) <= {"compute", "unknown"}
+    # all three call their mount alike, and read its counters once a minute
     assert told["phases"]["read_bytes"][5] == pytest.approx(3 * 3e9 / 60, rel=0.01)
     assert any("network" in words for words in told["blind"])  # no NIC was read
 

@@ -83,22 +83,16 @@ class WindowReader:
         )
 
     def _series(self, kind: EntityKind, asked: Asked) -> tuple[Floats, list[Series]]:
-        """Node by node: the reader takes what two nodes call alike for one that moved."""
-        times: Floats = np.empty(0)
-        found: list[Series] = []
-        for node in asked.nodes:
-            wanted = Wanted(
-                kind=kind,
-                places=((node, None),),
-                metrics=NEEDED[kind],
-                begin=asked.past,
-                end=asked.end,
-                level=asked.level,
-                step_s=asked.step_s,
-            )
-            times, series = self._reader.read(wanted)
-            found += series
-        return times, found
+        wanted = Wanted(
+            kind=kind,
+            places=tuple((node, None) for node in asked.nodes),
+            metrics=NEEDED[kind],
+            begin=asked.past,
+            end=asked.end,
+            level=asked.level,
+            step_s=asked.step_s,
+        )
+        return self._reader.read(wanted)
 
     def _strip(
         self,
@@ -145,16 +139,10 @@ def _numbers(one: Series, step_s: int) -> Floats:
     """A gauge's mean, a counter's growth a second; what hardly changes holds until read anew."""
     metric = one.metric
     if metric.kind is MetricKind.COUNTER:
-        return _grown(one.numbers["increase"], one.numbers["last"]) / step_s
+        return one.numbers["increase"] / step_s
     if metric.kind is MetricKind.STATE or _KEPT.search(metric.name):
         return _held(one.numbers["last"])
     return one.numbers["mean"]
-
-
-def _grown(increase: Floats, last: Floats) -> Floats:
-    """Growth in each step: from the step before, where one reading a step shows none within it."""
-    since: Floats = np.diff(last, prepend=np.nan)
-    return np.where(np.isfinite(increase), np.fmax(increase, since), np.nan)
 
 
 def _held(values: Floats) -> Floats:

@@ -32,8 +32,9 @@ from gpuwarden_verdict.segments.rollup import roll_up_further
 from gpuwarden_wire.metrics import EntityKind, Storage
 from gpuwarden_wire.schema import Column
 
-Key = tuple[str, Column]
-"""Entity, as its node names it, and metric."""
+Key = tuple[str, str, Column]
+"""Home, entity as its node names it, and metric. A GPU's name is its own, and it may move: it has
+no home. Names of all else mean something within their node only."""
 _ANYWHERE = Row("", "")
 _ASIDE_S = 1e-3
 
@@ -106,13 +107,14 @@ class HistoryReader:
     def read(self, wanted: Wanted) -> tuple[F64, list[Series]]:
         """The grid, and one series for each wanted metric and entity that has any.
 
-        The open minute is included.
+        The open minute is included. A GPU that was in several of the nodes is one series.
         """
         with self._meters.seconds.labels("read").time():
             pieces: dict[Key, list[Block]] = {}
+            places = frozenset(wanted.places)
             for node_id in dict.fromkeys(node_id for node_id, _ in wanted.places):
                 for block in self._under_all_names(wanted, node_id):
-                    _take_apart(block, wanted, pieces)
+                    _take_apart(block, wanted, places, pieces)
             whole = {key: _joined(parts) for key, parts in pieces.items()}
             grid = _grid(wanted, whole.values())
             series = [
@@ -120,7 +122,9 @@ class HistoryReader:
                 for key, block in whole.items()
             ]
         order = {name: place for place, name in enumerate(wanted.metrics)}
-        return grid, sorted(series, key=lambda one: (one.entity, order[one.metric.name]))
+        return grid, sorted(
+            series, key=lambda one: (one.entity, one.node_id, order[one.metric.name])
+        )
 
     def _under_all_names(self, wanted: Wanted, node_id: str) -> list[Block]:
         """A node's blocks, by whichever name it was written when it had that name."""
@@ -192,7 +196,12 @@ def _placed(block: Block, node_id: str, aside_s: float) -> Block:
     return replace(block, rows=rows, times=block.times + aside_s)
 
 
-def _take_apart(block: Block, wanted: Wanted, pieces: dict[Key, list[Block]]) -> None:
+def _take_apart(
+    block: Block,
+    wanted: Wanted,
+    places: frozenset[tuple[str, str | None]],
+    pieces: dict[Key, list[Block]],
+) -> None:
     """Add what is wanted of a block to `pieces`, one block for each entity and metric."""
     inside = block.between(_first_time(wanted), wanted.end)
     if inside is None:
@@ -203,9 +212,10 @@ def _take_apart(block: Block, wanted: Wanted, pieces: dict[Key, list[Block]]) ->
         if column.name in wanted.metrics
     ]
     for row, own in enumerate(block.rows):
-        if (own.node_id, None) in wanted.places or tuple(own) in wanted.places:
+        if (own.node_id, None) in places or tuple(own) in places:
+            home = "" if block.kind is EntityKind.GPU else own.node_id
             for place, column in columns:
-                pieces.setdefault((own.entity, column), []).append(_cell(inside, place, row))
+                pieces.setdefault((home, own.entity, column), []).append(_cell(inside, place, row))
 
 
 def _cell(block: Block, place: int, row: int) -> Block:

@@ -182,6 +182,9 @@ class Sealer:
     def fork(self) -> Sealer:
         """One that begins with what this one remembers and keeps its own news to itself."""
         self._renamed.clear()
+        return self._child()
+
+    def _child(self) -> Sealer:
         forked = Sealer()
         forked._last = ChainMap(forked._news, self._last)
         return forked
@@ -217,14 +220,20 @@ class Sealer:
         return [roll_up_readings(one.block, MINUTE_S, self._before(one)) for one in readings]
 
     def by_minute(self, readings: Iterable[Block]) -> list[Block]:
-        """Roll-ups of one node's readings of any minutes; nothing is remembered."""
-        rolled = []
+        """Roll-ups of one node's readings of any minutes; nothing is remembered beyond the call.
+
+        Each minute counts on from the one before it, whether that is sealed or not.
+        """
+        rolled: list[Block] = []
+        child = self._child()
         for block in readings:
             minutes = np.unique(block.times // MINUTE_S)
             for minute in minutes.tolist():
                 part = block.between(minute * MINUTE_S, (minute + 1) * MINUTE_S)
                 if part is not None:
-                    rolled += self.roll_up(_side_by_side([part]))
+                    made = child.roll_up(_side_by_side([part]))
+                    child.remember(made)
+                    rolled += made
         return rolled
 
     def _before(self, readings: Gathered) -> F64:

@@ -128,3 +128,18 @@ def test_a_batch_on_the_boundary_of_minutes_is_in_both() -> None:
     minutes.note("n0", batch_at(659.9, 660.1))
     kept = minutes.of_node("n0")
     assert [one.times for one in kept] == [(659.9,), (660.1,)]
+
+
+def test_a_counter_read_once_a_minute_grows_before_it_is_sealed() -> None:
+    counts = (600.0, 660.0, 735.0)  # its number is the time
+    rolled = Sealer().by_minute(readings_of("n0", [batch_at(at, at) for at in counts]))
+    grown = [block.planes["increase"][0, 0, 0] for block in rolled if block.kind == "gpu"]
+    assert grown == [0.0, 60.0, 75.0]
+
+
+def test_open_minutes_count_on_from_what_is_sealed_and_from_each_other() -> None:
+    sealer = Sealer()
+    sealer.remember(sealer.by_minute(readings_of("n0", [batch_at(600.0, 600.0)])))
+    rolled = sealer.by_minute(readings_of("n0", [batch_at(660.0, 660.0), batch_at(725.0, 725.0)]))
+    grown = [block.planes["increase"][0, 0, 0] for block in rolled if block.kind == "node"]
+    assert grown == [60.0, 65.0]  # the second not from what is sealed: that would count twice
