@@ -51,6 +51,14 @@ _ENROL_CODES = """exit codes:
   3  no answer from the server"""
 
 
+_CHECK_CODES = """exit codes:
+  0  it passed (list: listed)
+  1  it says warning or critical
+  2  a setting or argument cannot be used
+  3  unknown: it ran, and nobody can say what it found
+  4  it was not run: no agent runs, maintenance, GPUs in use, no such check (it says which)"""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(argv)
@@ -65,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _examine(settings, as_json=options.json)
             case "maintenance":
                 return _maintain(settings, options)
+            case "check":
+                return _check(settings, options)
             case "enrol":
                 return _enrol(settings, options)
             case _:
@@ -140,6 +150,16 @@ def _maintain(settings: AgentSettings, options: argparse.Namespace) -> int:
     return run_maintenance(settings, request)
 
 
+def _check(settings: AgentSettings, options: argparse.Namespace) -> int:
+    from gpuwarden_agent.check_command import CheckRequest, list_checks, run_one_check
+
+    if options.action == "list":
+        return list_checks(settings, as_json=options.json)
+    return run_one_check(
+        settings, CheckRequest(options.name, options.wait_s, options.even_if_busy, options.json)
+    )
+
+
 def _enrol(settings: AgentSettings, options: argparse.Namespace) -> int:
     from gpuwarden_agent.enrol_command import EnrolRequest, run_enrolment
 
@@ -201,6 +221,18 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_maintenance(maintenance)
+    check = commands.add_parser("check", help="list the plug-in checks, or run one of them now")
+    actions = check.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="the checks that the settings name")
+    one_check = actions.add_parser(
+        "run",
+        help="have the running agent run one check now, and tell the server what came of it",
+        epilog=_CHECK_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_check_run(one_check)
+    for action in (listing, one_check):
+        action.add_argument("--json", action="store_true", help="print one JSON object")
     enrol = commands.add_parser(
         "enrol",
         help="fetch this node's key with an enrolment token, and write the key file",
@@ -208,7 +240,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_enrolment(enrol)
-    for command in (run, once, doctor, maintenance, enrol):
+    for command in (run, once, doctor, maintenance, listing, one_check, enrol):
         _add_settings(command)
     return parser
 
@@ -221,6 +253,15 @@ def _add_maintenance(parser: argparse.ArgumentParser) -> None:
     add("--wait", dest="wait_s", type=float, default=30.0, metavar="SECONDS",
         help="longest wait for the agent to let go. Default: 30.")  # fmt: skip
     add("--reason", default="", metavar="TEXT", help="shown beside the node's trouble")
+
+
+def _add_check_run(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", metavar="NAME", help="of the check, as its definition says")
+    add("--wait", dest="wait_s", type=float, default=120.0, metavar="SECONDS",
+        help="longest wait for its start, such as until GPUs are idle. Default: 120.")  # fmt: skip
+    add("--even-if-busy", dest="even_if_busy", action="store_true",
+        help='start one of when = "idle" though GPUs are in use, or nobody can say')  # fmt: skip
 
 
 def _add_enrolment(parser: argparse.ArgumentParser) -> None:

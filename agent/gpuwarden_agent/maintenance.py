@@ -7,7 +7,6 @@ outlast a restart of the agent and neither outlasts a boot.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ import msgspec
 
 from gpuwarden_agent.collectors.contract import Conditions
 from gpuwarden_agent.logs import get_logger
+from gpuwarden_agent.run_files import may_be_obeyed, uptime_s, write_whole
 
 _log = get_logger("maintenance")
 
@@ -105,7 +105,7 @@ class RunFolder:
             raise OrderUnusable(
                 "order_not_readable", f"{self._order}: {error.strerror}."
             ) from error
-        if facts.st_uid not in {0, os.geteuid()} or facts.st_mode & stat.S_IWOTH:
+        if not may_be_obeyed(facts):
             raise OrderUnusable("order_not_trusted", f"Others may write it: rm {self._order}")
         try:
             order = msgspec.json.decode(text, type=Order)
@@ -121,7 +121,7 @@ class RunFolder:
         Raises:
             OSError: The folder does not take it.
         """
-        _write(self._order, msgspec.json.encode(order))
+        write_whole(self._order, msgspec.json.encode(order))
 
     def end(self) -> bool:
         """End the order; False where there was none.
@@ -146,7 +146,7 @@ class RunFolder:
     def say(self, note: AgentNote) -> None:
         """Tell commands; a folder that does not take it only leaves them without an answer."""
         with suppress(OSError):
-            _write(self._note, msgspec.json.encode(note))
+            write_whole(self._note, msgspec.json.encode(note))
 
     def fall_silent(self) -> None:
         """The agent ends."""
@@ -262,11 +262,6 @@ class MaintenanceKeeper:
         )
 
 
-def uptime_s() -> float:
-    """Seconds since boot, suspend included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 def started_ticks(pid: int) -> int | None:
     """When a process began, clock ticks since boot; None where there is no such process."""
     try:
@@ -277,16 +272,3 @@ def started_ticks(pid: int) -> int | None:
     # bracket; the start is field 22, and the first behind the name is field 3.
     fields = text.rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fresh.write_bytes(content)
-        fresh.chmod(0o644)
-        fresh.replace(path)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink()
-        raise

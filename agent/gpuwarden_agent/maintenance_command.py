@@ -16,8 +16,8 @@ from gpuwarden_agent.maintenance import (
     Order,
     OrderUnusable,
     RunFolder,
-    uptime_s,
 )
+from gpuwarden_agent.run_files import uptime_s
 
 _LOOK_EVERY_S = 0.1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gpuwarden_agent.cli import main
 from tests.builders.agent import agent_settings, running
 from tests.builders.feed import exclusions_of, get, quick_settings, wait_sweeps, xid_event
 from tests.builders.plug_ins import definitions_file, program
@@ -104,6 +106,38 @@ def test_a_repair_hurries_the_check_that_may_end_it(tmp_path: Path) -> None:
         ended.raise_for_status()
         wait_for(lambda: exclusions_of(server)["count"] == 0, 60, "back by its own check")
         assert len(events(server, "check_passed")) == 2
+
+
+def test_who_mended_a_node_returns_it_by_running_the_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys: dict[str, Any] = {"interval_s": 604_800.0, "proves_repair": True}
+    with checked_node(tmp_path, **keys) as (server, output):
+        wait_for(lambda: events(server, "check_passed"), what="its first run")
+        replace(output, '{"state": "critical", "text": "sum differs"}')
+        body = {"nodes": ["node-1"], "at": 0, "check": True, "reason": "new riser"}
+        (leave,) = server.admin.post("/v1/leaves", json=body).json()["items"]
+        wait_for(lambda: exclusions_of(server)["count"] == 1, what="it leaves")
+        ended = server.admin.post(f"/v1/pins/{leave['id']}/end", json={"reason": "done"})
+        ended.raise_for_status()
+        wait_for(lambda: events(server, "check_failed"), 60, "the repair hurries its check")
+        assert check_run(tmp_path) == 1
+        assert "gemm node: critical sum differs" in capsys.readouterr().out
+        assert exclusions_of(server)["count"] == 1
+        replace(output, '{"state": "ok", "text": "sums agree"}')
+        assert check_run(tmp_path, "--json") == 0
+        printed = capsys.readouterr().out  # the server of this process logs there too
+        told = json.loads(printed[printed.index("{\n") :])
+        assert (told["said"][0]["text"], told["proves_repair"]) == ("sums agree", True)
+        wait_for(lambda: exclusions_of(server)["count"] == 0, 60, "back by the check")
+    assert check_run(tmp_path) == 4
+    assert "no agent runs" in capsys.readouterr().err
+
+
+def check_run(folder: Path, *options: str) -> int:
+    """The command as an SRE types it on the node."""
+    where = ["--verdict-file", str(agent_settings(folder).verdict_file)]
+    return main(["check", "run", "gemm", *options, *where])
 
 
 def state_of(server: Running) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -78,15 +78,24 @@ class CheckRunner:
         now = self._monotonic()
         self._due |= {name: min(self._due[name], now) for name in names}
 
-    def start_due(self, may_start: Callable[[CheckDefinition], bool] = lambda check: True) -> None:
-        """Start what is due, the longest overdue first; what runs or cannot be ended is not.
+    def is_running(self, name: str) -> bool:
+        """Whether a run of a check has begun whose end was not taken yet."""
+        return name in self._running
 
-        What may not start stays due.
+    def start_due(
+        self,
+        may_start: Callable[[CheckDefinition], bool] = lambda check: True,
+        wanted: Collection[str] = (),
+    ) -> None:
+        """Start what is wanted, then what is due, the longest overdue first.
+
+        What runs or cannot be ended is not started; what may not start stays due.
         """
         now = self._monotonic()
         self._left = {name: one for name, one in self._left.items() if one.poll() is None}
-        due = [one for one in self._checks if self._due[one.name] <= now and may_start(one)]
-        for check in sorted(due, key=lambda check: self._due[check.name]):
+        named = (one for one in self._checks if one.name in wanted or self._due[one.name] <= now)
+        due = [one for one in named if may_start(one)]
+        for check in sorted(due, key=lambda one: (one.name not in wanted, self._due[one.name])):
             if len(self._running) >= AT_ONCE:
                 return
             if check.name not in self._running and check.name not in self._left:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from gpuwarden_agent.checks.definitions import CheckDefinition, When, load_checks
 from gpuwarden_agent.checks.idle import IdleWatch
+from gpuwarden_agent.checks.ordered import OrderedRuns
+from gpuwarden_agent.checks.orders import OrderFolder
 from gpuwarden_agent.checks.results import CheckResult, CheckState, results_of
 from gpuwarden_agent.checks.runner import CheckRunner, Run
 from gpuwarden_agent.collectors.context import CollectorContext
@@ -78,6 +80,7 @@ class CheckCollector:
         gpus: Callable[[], Sequence[GpuIdentity]],
         conditions: Conditions,
         verdict: Callable[[], NodeVerdict | None],
+        orders: OrderFolder,
         idle: Callable[[], bool | None] = lambda: None,
         runner: CheckRunner | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -93,12 +96,14 @@ class CheckCollector:
         self._in_repair_before: frozenset[str] = frozenset()
         self._unsure: set[str] = set()
         self._runner = runner or CheckRunner(checks)
+        self._ordered = OrderedRuns(orders, self._checks, self._runner)
         self._monotonic = monotonic
 
     def collect(self, now: float) -> Harvest:
         """Results that came since the last call, and the readings of all checks."""
         events = [one for run in self._runner.finished() for one in self._take(run, now)]
         self._hurry_repairs()
+        self._ordered.look()
         self._start_due()
         return Harvest(rows=self._rows(), events=tuple(events))
 
@@ -119,7 +124,13 @@ class CheckCollector:
     def _start_due(self) -> None:
         waiting = [one.name for one in self._checks.values() if one.when is When.IDLE]
         idle = self._idle() if waiting else None
-        self._runner.start_due(lambda check: check.when is When.ALWAYS or idle is True)
+
+        def may_start(check: CheckDefinition) -> bool:
+            free = check.when is When.ALWAYS or idle is True
+            return free or self._ordered.even_if_busy(check.name)
+
+        self._runner.start_due(may_start, self._ordered.wanted)
+        self._ordered.tell(idle=idle)
         for name in waiting:
             self._tell_unsure(name, unsure=idle is None)
 
@@ -139,8 +150,11 @@ class CheckCollector:
     def _take(self, run: Run, now: float) -> list[Event]:
         standing = self._standings[run.check.name]
         if run.outcome.reason == "agent_ends":
+            self._ordered.ended(run, (), "Maintenance began, or the agent ended; order it again.")
             return []
         results = [self._placed(one) for one in results_of(run.check, run.outcome)]
+        ordered = self._ordered.took(run)
+        self._ordered.ended(run, results, _mend_of(run, results))
         at = self._monotonic()
         whole = len(results) == 1 and results[0].state is CheckState.UNKNOWN
         if whole and not (results[0].gpu_uuid or results[0].pci_bus_id):
@@ -152,7 +166,7 @@ class CheckCollector:
         events: list[Event] = []
         for result in results:
             said = self._note(standing, _key(result), result, at)
-            events += self._told(run, said, _key(result), now)
+            events += self._told(run, said, _key(result), now, ordered=ordered)
         self._note_absent(standing, {_key(one) for one in results}, at)
         return events
 
@@ -198,12 +212,13 @@ class CheckCollector:
 
     # events
 
-    def _told(self, run: Run, said: _Said, key: Key, now: float) -> list[Event]:
+    def _told(self, run: Run, said: _Said, key: Key, now: float, *, ordered: bool) -> list[Event]:
+        """The event of a result: on each change, of an ordered run, and of a proof of repair."""
         state = said.result.state
         if state is CheckState.UNKNOWN:
             return []
         proves = state is CheckState.OK and run.check.proves_repair and self._in_repair(key)
-        if state is said.told and not proves:
+        if state is said.told and not proves and not ordered:
             return []
         before, said.told = said.told, state
         _log.info(
@@ -247,7 +262,7 @@ class CheckCollector:
         if unknown is None:
             self._conditions.fine(source)
             return
-        mend = run.mend or _MENDS.get(unknown.reason, "Run it by hand to see what it says.")
+        mend = _mend_of(run, [unknown])
         said = f" It said: {unknown.text[:200]}" if unknown.text else ""
         self._conditions.trouble(source, unknown.reason, mend + said, renew=True)
 
@@ -300,6 +315,14 @@ def _first_unknown(results: Sequence[CheckResult]) -> CheckResult | None:
     return next((one for one in results if one.state is CheckState.UNKNOWN), None)
 
 
+def _mend_of(run: Run, results: Sequence[CheckResult]) -> str:
+    """What the operator can do about a run that said nothing, "" where it did."""
+    unknown = _first_unknown(results)
+    if unknown is None:
+        return ""
+    return run.mend or _MENDS.get(unknown.reason, "Run it by hand to see what it says.")
+
+
 def _row(check: CheckDefinition, said: _Said, now: float) -> dict[str, Reading]:
     """State and readings; once a further run should have ended long ago, only their age."""
     age_s = now - said.at
@@ -330,6 +353,7 @@ def build(context: CollectorContext) -> Collector | None:
         gpus=context.gpus,
         conditions=context.conditions,
         verdict=context.verdict,
+        orders=OrderFolder(context.settings.run_folder, context.boot_id),
         idle=_idle_watch(context).look,
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwarden_agent.checks.definitions import CheckDefinition, Output
+from gpuwarden_agent.checks.orders import OrderFolder
 from gpuwarden_agent.checks.runner import AT_ONCE, CheckRunner
 from gpuwarden_agent.collectors.checks import CheckCollector
 from gpuwarden_agent.collectors.contract import Harvest
@@ -29,7 +30,12 @@ GPU = GpuIdentity(gpu_uuid="GPU-1", pci_bus_id="0000:3b:00.0")
 class Rig:
     """A collector over real processes; time moves by hand."""
 
-    def __init__(self, *checks: CheckDefinition, gpus: tuple[GpuIdentity, ...] = (GPU,)) -> None:
+    def __init__(
+        self,
+        *checks: CheckDefinition,
+        gpus: tuple[GpuIdentity, ...] = (GPU,),
+        run_folder: Path = Path("/nonexistent"),
+    ) -> None:
         self.now = 1000.0
         self.troubles: list[Event] = []
         self.events: list[Event] = []
@@ -44,6 +50,7 @@ class Rig:
             gpus=lambda: gpus,
             conditions=self.board,
             verdict=lambda: self.verdict,
+            orders=OrderFolder(run_folder, BOOT),
             idle=lambda: self.idle,
             runner=self.runner,
             monotonic=lambda: self.now,
