@@ -14,8 +14,8 @@ from gpuwarden_agent.maintenance import (
     OrderUnusable,
     RunFolder,
     started_ticks,
-    uptime_s,
 )
+from gpuwarden_agent.run_files import uptime_s
 from gpuwarden_wire.events import Event, EventKind
 from tests.builders.agent import BOOT
 
