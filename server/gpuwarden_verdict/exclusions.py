@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpuwarden_verdict.entities import Rung
-from gpuwarden_verdict.policy.document import Decision, DecisionPhase, Pin
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase, Pin
 from gpuwarden_wire.metrics import EntityKind
 
+_ENDED = frozenset({DecisionPhase.LIFTED, DecisionPhase.EXPIRED})
 _WOULD = frozenset({DecisionPhase.PROPOSED, DecisionPhase.HELD_BACK})
 
 
@@ -108,6 +109,16 @@ class ExclusionChange:
 def covers(decision: Decision) -> bool:
     """Whether a decision is an exclusion in force."""
     return decision.phase is DecisionPhase.IN_FORCE and decision.rung >= Rung.EXCLUDE
+
+
+def ends_own_exclusion(move: DecisionMove) -> bool:
+    """Whether an exclusion that gpuwarden decided ends, by evidence or at its expiry.
+
+    A person's revoke is none of these, and neither is the end of a pin or planned leave.
+    """
+    decision = move.decision
+    own = decision.incident_id is not None and decision.rung >= Rung.EXCLUDE
+    return own and move.before is DecisionPhase.IN_FORCE and decision.phase in _ENDED
 
 
 def exclusion_set(

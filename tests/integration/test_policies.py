@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -11,11 +12,13 @@ from sqlalchemy import Connection
 
 from gpuwarden_cli.app import run
 from gpuwarden_cli.exits import ExitCode
-from gpuwarden_server.judging.repository import read_returns, write_state_move
+from gpuwarden_server.decisions.repository import write_decision_moves
+from gpuwarden_server.judging.repository import read_returns
 from gpuwarden_server.store.tables_policies import decision_snapshots
-from gpuwarden_verdict.engine.domain import StateMove
-from gpuwarden_verdict.entities import EntityRef, EntityState
-from gpuwarden_verdict.policy.states import EntityRecord
+from gpuwarden_verdict.engine.book import Book, Kept
+from gpuwarden_verdict.engine.domain import Outcome, key_of
+from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung
+from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase, Mode
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.feed import get, quick_settings, reading_feed, xid_event
 from tests.builders.server import Feeder, Running, make_gpu, running_server, wait_until
@@ -182,20 +185,45 @@ def test_what_is_kept_no_longer_is_said_to_be(server: Running, excluded: str) ->
 
 
 def test_a_restart_still_knows_when_something_came_back(server: Running) -> None:
-    """From a return on probation on a cool-down counts; a revoke is no return."""
+    """A cool-down counts from the end of our own exclusion; a revoke or a pin's end is none."""
     app = server.app
     assert app is not None
-    gpus = [EntityRef(EntityKind.GPU, f"GPU-returned-{number}", NODE) for number in range(2)]
-    ways_back = (EntityState.PROBATION, EntityState.HEALTHY)
+    ours, revoked, pinned, renewed = (_exclusion(number) for number in range(4))
+    pinned = replace(pinned, incident_id=None, decided_by="pin")
+    held, lifted = DecisionPhase.IN_FORCE, DecisionPhase.LIFTED
+    after = ((ours, lifted), (revoked, DecisionPhase.REVOKED), (pinned, lifted), (renewed, held))
+    ends = [DecisionMove(replace(one, phase=to), held, "", "ana", 200.0) for one, to in after]
+    begins = [DecisionMove(one, None, "", "gpuwarden", 100.0) for one, _ in after]
 
     def write(connection: Connection) -> None:
-        for gpu, after in zip(gpus, ways_back, strict=True):
-            before = EntityRecord(EntityState.EXCLUDED, 100.0)
-            record = EntityRecord(after, 200.0)
-            write_state_move(connection, StateMove(gpu, before, record, "told", "gpuwarden"))
+        write_decision_moves(connection, begins, {})
+        write_decision_moves(connection, ends, {})
 
     app.state.base.store.state.writer.call(write)
     with app.state.base.store.state.read() as connection:
-        returned = read_returns(connection)
-    assert returned["gpu", "GPU-returned-0"] == 200.0
-    assert ("gpu", "GPU-returned-1") not in returned
+        told = {entity: at for (_, entity), at in read_returns(connection).items()}
+    assert {entity: at for entity, at in told.items() if entity.startswith("GPU-returned")} == {
+        ours.entity.key: 200.0
+    }
+    book = Book(Kept())
+    book.apply(Outcome(move.decision.entity, decision_moves=(move,)) for move in ends)
+    assert [book.returned_at(key_of(one.entity)) for one, _ in after] == [200.0, None, None, None]
+
+
+def _exclusion(number: int) -> Decision:
+    return Decision(
+        id=f"dec-returned-{number}",
+        entity=EntityRef(EntityKind.GPU, f"GPU-returned-{number}", NODE),
+        rung=Rung.EXCLUDE,
+        phase=DecisionPhase.IN_FORCE,
+        mode=Mode.ACT,
+        fault_class=FaultClass.BUS,
+        reasons=("told",),
+        confidence=1.0,
+        decided_by="rule",
+        incident_id="inc-1",
+        policy_version="",
+        model_version="",
+        decided_at=100.0,
+        expires_at=None,
+    )

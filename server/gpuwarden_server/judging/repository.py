@@ -21,6 +21,8 @@ from sqlalchemy import (
 from gpuwarden_server.ingest.repository import events_after, events_by_id
 from gpuwarden_server.store.tables_fleet import events
 from gpuwarden_server.store.tables_judging import (
+    decision_moves,
+    decisions,
     entity_state_moves,
     entity_states,
     judged_position,
@@ -30,7 +32,8 @@ from gpuwarden_server.store.tables_judging import (
 from gpuwarden_server.store.upsert import upsert
 from gpuwarden_verdict.engine.domain import Key, StateMove
 from gpuwarden_verdict.engine.events import HISTORY_FLAGS, StoredEvent
-from gpuwarden_verdict.entities import EntityRef, EntityState
+from gpuwarden_verdict.entities import EntityRef, EntityState, Rung
+from gpuwarden_verdict.policy.document import DecisionPhase
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_wire.events import Event, EventKind
 from gpuwarden_wire.metrics import EntityKind
@@ -110,13 +113,18 @@ def read_repairs(connection: Connection) -> dict[str, float]:
 
 
 def read_returns(connection: Connection) -> dict[Key, float]:
-    """When each target last came back on probation, epoch seconds by key."""
-    c = entity_state_moves.c
-    out = (EntityState.EXCLUDED, EntityState.DRAINING, EntityState.IN_REPAIR)
+    """When gpuwarden's own last exclusion of each target ended, epoch seconds by key.
+
+    By evidence or at its expiry: neither a revoke nor the end of a pin or planned leave counts.
+    """
+    move, one = decision_moves.c, decisions.c
+    ended = (DecisionPhase.LIFTED.value, DecisionPhase.EXPIRED.value)
     statement = (
-        select(c.entity_kind, c.entity, func.max(c.at))
-        .where(c.before.in_([s.value for s in out]), c.after == EntityState.PROBATION.value)
-        .group_by(c.entity_kind, c.entity)
+        select(one.entity_kind, one.entity, func.max(move.at))
+        .join_from(decision_moves, decisions, move.decision_id == one.id)
+        .where(move.before == DecisionPhase.IN_FORCE.value, move.after.in_(ended))
+        .where(move.rung >= Rung.EXCLUDE.value, one.incident_id.is_not(None))  # a pin has none
+        .group_by(one.entity_kind, one.entity)
     )
     return {(row[0], row[1]): row[2] for row in connection.execute(statement)}
 

@@ -16,10 +16,11 @@ from gpuwarden_verdict.engine.domain import (
     move_key,
 )
 from gpuwarden_verdict.entities import EntityRef, EntityState, FaultClass, renamed_ref
+from gpuwarden_verdict.exclusions import ends_own_exclusion
 from gpuwarden_verdict.incidents.clearing import GAP_S, Clearance
 from gpuwarden_verdict.incidents.domain import Acquittal, Incident, IncidentPhase
 from gpuwarden_verdict.incidents.kin import Kin
-from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision, Pin
+from gpuwarden_verdict.policy.document import LIVE_PHASES, Decision, DecisionMove, Pin
 from gpuwarden_verdict.policy.evaluate import decision_target
 from gpuwarden_verdict.policy.states import EntityRecord
 from gpuwarden_verdict.signals import Risk
@@ -27,7 +28,6 @@ from gpuwarden_wire.metrics import EntityKind
 
 T = TypeVar("T", Incident, Acquittal, Decision, Clearance, Pin)
 _REPAIR_ENDED = (EntityState.IN_REPAIR, EntityState.PROBATION)
-_OUT = frozenset({EntityState.EXCLUDED, EntityState.DRAINING, EntityState.IN_REPAIR})
 _AT_REST = frozenset({EntityState.HEALTHY, EntityState.RETIRED})
 
 
@@ -44,7 +44,8 @@ class Kept:
         acquittals: Those that hold.
         decisions: Live ones.
         clearances: What people cleared.
-        returned_at: When the latest exclusion of each target ended, epoch seconds by key.
+        returned_at: When gpuwarden's own latest exclusion of each target ended, by evidence or at
+            its expiry, epoch seconds by key.
         pins: Those that hold or will.
     """
 
@@ -152,7 +153,10 @@ class Book:
         return self._checks.get(key)
 
     def returned_at(self, key: Key) -> float | None:
-        """When a target last came back on probation, None for never; revoked is no return."""
+        """When gpuwarden's own last exclusion of a target ended, None for never.
+
+        A revoke is no such end, and neither is that of a pin or planned leave.
+        """
         return self._returned.get(key)
 
     def targets_on(self, node_id: str) -> frozenset[Key]:
@@ -208,6 +212,7 @@ class Book:
                 self._put_incident(incident)
             for decision_move in outcome.decision_moves:
                 self._put_decision(decision_move.decision)
+                self._note_return(decision_move)
             for decision in outcome.renewed_decisions:
                 self._put_decision(decision)
             for acquittal in outcome.acquittals:
@@ -224,7 +229,6 @@ class Book:
             if outcome.state_move is not None:
                 self._records[key] = outcome.state_move.after
                 self._note_repair(outcome.state_move)
-                self._note_return(key, outcome.state_move)
                 self._note_retired_move(key, outcome.state_move)
             if outcome.checked_at is not None:
                 self._checks[key] = outcome.checked_at
@@ -258,9 +262,9 @@ class Book:
         elif move.before.state is EntityState.RETIRED:
             self.retired -= {key[1]}
 
-    def _note_return(self, key: Key, move: StateMove) -> None:
-        if move.before.state in _OUT and move.after.state is EntityState.PROBATION:
-            self._returned[key] = move.after.since
+    def _note_return(self, move: DecisionMove) -> None:
+        if ends_own_exclusion(move):
+            self._returned[key_of(move.decision.entity)] = move.at
 
     def _note_repair(self, move: StateMove) -> None:
         ended = (move.before.state, move.after.state)

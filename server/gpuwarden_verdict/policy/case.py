@@ -41,7 +41,8 @@ class EntityCase:
         storms: Incident ids that are a program's storm, or their node's driver's (`find_storms`).
         hold: Whether its decisions are held as they are, because more events of its node wait.
         seat: Where its node stands, and what runs there.
-        returned_at: When its latest exclusion ended, epoch seconds; None for never.
+        returned_at: When gpuwarden's own latest exclusion of it ended, epoch seconds; None for
+            never.
     """
 
     entity: EntityRef

@@ -103,8 +103,8 @@ class PoolPolicy:
         score_may_exclude: Whether the learnt score alone may exclude (the gate must also be open).
         rules: What differs by class of fault and rung; the first that fits and says it holds. Ask
             by `mode_of` and its like, never by `mode` alone.
-        cool_down_s: After an exclusion ended, how long only evidence that acts alone may exclude
-            the same entity again; on probation the first symptom does all the same.
+        cool_down_s: After an exclusion of our own ended, how long only evidence that acts alone
+            may exclude the same entity again; on probation the first symptom does all the same.
         approvers: Who may approve advice: patterns of key names, or "role:ROLE"; () for whoever
             may by the key's role.
         in_maintenance: What may be decided during maintenance; the windows stand elsewhere.
