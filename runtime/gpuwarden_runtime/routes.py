@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from gpuwarden_runtime import calls, job_calls, learning_calls, moves, standby_calls, told_calls
+from gpuwarden_runtime import (
+    calls,
+    diagnosis_calls,
+    job_calls,
+    learning_calls,
+    moves,
+    standby_calls,
+    told_calls,
+)
 from gpuwarden_runtime.call import Call
 from gpuwarden_runtime.moves import MoveStream, Told
 from gpuwarden_runtime.records import Page
@@ -120,6 +128,10 @@ class Routes:
     why_node = Route(calls.why_node)
     why_job = Route(job_calls.why_job)
     end_job = Route(job_calls.end_job)
+    diagnose = Route(diagnosis_calls.diagnose)
+    diagnoses = Route(diagnosis_calls.diagnoses)
+    all_diagnoses = Walk(diagnosis_calls.diagnoses)
+    diagnosis = Route(diagnosis_calls.diagnosis)
     fleet = Route(calls.fleet)
     policy = Route(calls.policy)
     repair_gpu = Route(calls.repair_gpu)

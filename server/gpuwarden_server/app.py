@@ -38,8 +38,8 @@ from gpuwarden_server.decisions.endpoints import (
 from gpuwarden_server.decisions.hub import FeedHub
 from gpuwarden_server.decisions.links import ApprovalLinks
 from gpuwarden_server.decisions.pins.endpoints import pins_router
-from gpuwarden_server.diagnosis.desk import DiagnosisDesk, DiagnosisParts
-from gpuwarden_server.diagnosis.endpoints import diagnoses_router
+from gpuwarden_server.diagnosis.desk import DiagnosisParts
+from gpuwarden_server.diagnosis.feature import Diagnoses
 from gpuwarden_server.doors.feature import make_doors
 from gpuwarden_server.foundation import Foundation, StorePart, make_foundation
 from gpuwarden_server.front import (
@@ -162,6 +162,7 @@ def _retention(base: Foundation) -> Retention:
         Kept.ACTUATIONS: settings.retention_incidents_days,
         Kept.STANDBY_LEASES: settings.retention_incidents_days,
         Kept.SNAPSHOTS: settings.retention_snapshots_days,
+        Kept.DIAGNOSES: settings.retention_diagnoses_days,
     }
     return Retention(base.store.state, days, base.clock, base.meters.registry)
 
@@ -206,6 +207,7 @@ class _VerdictSide:
         links: By which people approve advice.
         savings: What decisions cost.
         policies: Policies by version, and decisions judged again.
+        diagnoses: Where jobs are slow.
     """
 
     judging: Judging
@@ -217,6 +219,7 @@ class _VerdictSide:
     links: ApprovalLinks
     savings: SavingsDesk
     policies: Policies
+    diagnoses: Diagnoses
 
 
 def _verdict_side(base: Foundation) -> _VerdictSide:
@@ -271,8 +274,12 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
         *(settings.savings_file, base.store.state, base.directory, base.history.reader, base.clock)
     )
     policies = Policies(base.store.state, base.policy, placements, base.directory, base.clock)
+    diagnoses = Diagnoses(
+        DiagnosisParts(base.store.state, base.history, base.directory, base.placements, base.clock)
+    )
     return _VerdictSide(
-        judging, hub, streams, notifications, learning, actuators, links, savings, policies
+        *(judging, hub, streams, notifications, learning, actuators, links, savings, policies),
+        diagnoses,
     )
 
 
@@ -314,11 +321,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield notifications_router(side.notifications, state, base.clock)
     yield silences_router(state, base.clock, side.notifications.silences_changed)
     yield from side.learning.routers()
-    yield diagnoses_router(
-        DiagnosisDesk(
-            DiagnosisParts(state, base.history, base.directory, base.placements, base.clock)
-        )
-    )
+    yield from side.diagnoses.routers()
     install_fleet_meters(sources, base.meters.registry)
     yield from api_routers(sources)
     yield console_router()

@@ -65,6 +65,11 @@ class Settings(BaseSettings):
         description="Days for which is kept what decisions rested on, so that they can be judged "
         "again by another policy; 0: for ever.",
     )
+    retention_diagnoses_days: float = Field(
+        default=90.0,
+        ge=0,
+        description="Days for which diagnoses are kept as they were answered; 0: for ever.",
+    )
     retention_audit_days: float = Field(
         default=1100.0, ge=0, description="Days for which the audit is kept; 0: for ever."
     )

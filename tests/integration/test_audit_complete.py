@@ -25,8 +25,10 @@ TOLD = {
     ("POST", "/api/v1/write"),
     ("POST", "/v1/alerts/alertmanager"),
     ("POST", "/v1/events"),
+    ("POST", "/v1/diagnoses"),
 }
-"""What machines tell is stored as what it is: events and readings, each with who sent it."""
+"""What machines tell is stored as what it is: events and readings, each with who sent it; so is an
+answer with who asked, and it changes nothing."""
 WRITES = {
     route
     for route, grant in ROUTE_GRANTS.items()

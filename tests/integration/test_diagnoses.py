@@ -127,6 +127,62 @@ def test_the_fleet_is_told_the_same(server: Running, clock: MovedClock) -> None:
     assert (told["kind"], told["culprits"][0]["entity"]) == ("gpu", VICTIM)
 
 
+def test_an_answer_is_kept_with_who_asked_and_found_again(
+    server: Running, clock: MovedClock
+) -> None:
+    told = ask(server, clock, job="slurm:7")
+    fleet = ask(server, clock)
+
+    with server.client(server.mint("reader", name="ann")) as ann:
+        assert ann.get(f"/v1/diagnoses/{told['id']}").json() == told
+        asked = ann.post("/v1/diagnoses", json={"job": "slurm:7"}).json()
+        page = ann.get("/v1/diagnoses", params={"limit": 1}).json()
+        assert page["items"][0]["id"] == asked["id"]
+        assert page["items"][0]["asked_by"] == "ann"
+        rest = ann.get("/v1/diagnoses", params={"cursor": page["next_cursor"]}).json()["items"]
+    assert [one["id"] for one in rest[:2]] == [fleet["id"], told["id"]]
+    assert rest[1]["line"] == told["line"]
+    assert (rest[1]["entity_kind"], rest[1]["entity"]) == ("gpu", VICTIM)
+
+    listed = {one["id"] for one in [*page["items"], *rest]}
+    of_job = {one["id"] for one in list_of(server, job="slurm:7")}
+    assert told["id"] in of_job
+    assert fleet["id"] not in of_job
+    assert fleet["id"] in {one["id"] for one in list_of(server, job="")}
+    assert {one["id"] for one in list_of(server, node="n3", culprit="gpu")} <= listed
+    assert list_of(server, node="n9") == []
+    assert list_of(server, culprit="storage") == []
+    assert list_of(server, end=told["at"]) == [one for one in rest if one["at"] < told["at"]]
+    assert server.admin.get("/v1/diagnoses/dia-0").status_code == 404
+
+
+def list_of(server: Running, **where: Any) -> list[dict[str, Any]]:
+    answer = server.admin.get("/v1/diagnoses", params=where)
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
+
+
+def test_a_key_narrowed_to_some_nodes_reads_none(server: Running) -> None:
+    body = {"role": "reader", "scope": {"nodes": ["n1"]}}
+    made = server.admin.post("/v1/keys", json=body)
+    assert made.status_code in (200, 201), made.text
+    with server.client(made.json()["key"]) as narrow:
+        for path in ("/v1/diagnoses", "/v1/diagnoses?node=n1", "/v1/diagnoses/dia-0"):
+            assert narrow.get(path).json()["code"] == "outside_scope", path
+
+
+def test_a_repeat_under_one_key_is_kept_once(server: Running, clock: MovedClock) -> None:
+    headers = {"Idempotency-Key": "diagnosis-once"}
+    body = {"begin": clock.now() // 60 * 60 - 1200, "end": clock.now() // 60 * 60}
+    first, again = (
+        server.admin.post("/v1/diagnoses", json=body, headers=headers) for _ in range(2)
+    )
+    assert first.status_code == 200, first.text
+    assert again.json() == first.json()
+    assert again.headers["idempotency-replayed"] == "true"
+
+
 def test_questions_that_cannot_be_answered_say_why(server: Running, clock: MovedClock) -> None:
     now = clock.now()
     for body, status, code in (
@@ -154,6 +210,13 @@ def test_the_command_prints_it_and_writes_a_page_of_its_own(
 
     printed = capsys.readouterr().out
     assert f"one GPU, {VICTIM} of n2 (clock)" in printed
+    made = next(word for word in printed.replace(",", " ").split() if word.startswith("dia-"))
+    assert run_command(["diagnose", "--list", "slurm:7"]) == 0
+    assert made in capsys.readouterr().out
+    assert run_command(["diagnose", "--show", made]) == 0
+    assert f"one GPU, {VICTIM} of n2 (clock)" in capsys.readouterr().out
+    assert run_command(["diagnose", "7", "--show", made]) == 2
+    assert "--show names a diagnosis already" in capsys.readouterr().err
     assert "What it is not" in printed
     html = page.read_text()
     assert VICTIM in html

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from gpuwarden_models.diagnosis.plant import GPUS, MOUNTS, Ints, Parts, Site, Work
-from gpuwarden_verdict.diagnosis.domain import CulpritKind
+from gpuwarden_verdict.diagnosis.kinds import CulpritKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 from gpuwarden_models.diagnosis.faults import FAULTS, Fault, Truth
 from gpuwarden_models.diagnosis.plant import GPUS, Ints, Parts, Site, Work, sound
 from gpuwarden_models.diagnosis.readings import STEP_S, play
-from gpuwarden_verdict.diagnosis.domain import CulpritKind
+from gpuwarden_verdict.diagnosis.kinds import CulpritKind
 from gpuwarden_verdict.diagnosis.window import NEEDED, Window
 from gpuwarden_wire.metrics import EntityKind
 

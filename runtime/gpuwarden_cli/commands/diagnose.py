@@ -11,8 +11,9 @@ import typer
 
 from gpuwarden_cli.diagnosis_page import diagnosis_page
 from gpuwarden_cli.exits import CommandError, ExitCode
-from gpuwarden_cli.output import console, moment, print_json, print_table
+from gpuwarden_cli.output import console, moment, number, print_json, print_table
 from gpuwarden_cli.session import open_client
+from gpuwarden_runtime.call import segment
 
 
 def register(app: typer.Typer) -> None:
@@ -41,9 +42,25 @@ def diagnose(
     html: Annotated[
         Path | None, typer.Option(help="Write a page that can be sent to whoever owns the culprit.")
     ] = None,
+    show: Annotated[
+        str | None, typer.Option(metavar="ID", help="One that was made before: dia-….")
+    ] = None,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="Those that were made, newest first.")
+    ] = False,
+    node: Annotated[str | None, typer.Option(help="With --list: about this node.")] = None,
+    culprit: Annotated[
+        str | None, typer.Option(help="With --list: that blame this kind (storage, gpu …).")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="With --list: at most so many.")] = 20,
 ) -> None:
     """Say where a job or the fleet is slow: who is to blame, who is not, since when, how sure."""
     begin, end = (None, None) if window is None else (_time(window[0]), _time(window[1]))
+    _refuse_mixed(list_them, show, job, window)
+    if list_them:
+        where = {"job": job, "node": node, "culprit": culprit, "begin": begin, "end": end}
+        _list(context, where | {"limit": limit}, as_json)
+        return
     asked = {
         "job": job,
         "begin": begin,
@@ -51,13 +68,49 @@ def diagnose(
         "past_s": None if past is None else past * 3600,
     }
     with open_client(context) as client:
-        told = client.raw_post("/v1/diagnoses", asked)
+        told = (
+            client.raw_post("/v1/diagnoses", asked)
+            if show is None
+            else client.raw(f"/v1/diagnoses/{segment(show)}", {})
+        )
     if html is not None:
         _write(html, diagnosis_page(told))
     if as_json:
         print_json(told)
     else:
         _print(told)
+
+
+def _refuse_mixed(
+    list_them: bool, show: str | None, job: str | None, window: tuple[str, str] | None
+) -> None:
+    """One that was made needs no question.
+
+    Raises:
+        CommandError: Two things are asked at once.
+    """
+    if show is not None and (list_them or job is not None or window is not None):
+        raise CommandError(
+            ExitCode.USAGE,
+            "--show names a diagnosis already",
+            "Leave JOB, --window and --list out.",
+        )
+
+
+def _list(context: typer.Context, where: Mapping[str, object], as_json: bool) -> None:
+    with open_client(context) as client:
+        answer = client.raw("/v1/diagnoses", where)
+    if as_json:
+        print_json(answer)
+        return
+    columns = ("DIAGNOSIS", "MADE", "BY", "JOB", "CULPRIT", "CONF.", "LINE")
+    print_table(columns, map(_row, answer["items"]), "no diagnosis")
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    culprit = f"{one['kind']} {one['entity']}".rstrip()
+    made, job = moment(one["at"]), one["job"] or "the fleet"
+    return one["id"], made, one["asked_by"], job, culprit, number(one["confidence"]), one["line"]
 
 
 def _time(text: str) -> float:
@@ -90,6 +143,8 @@ def _write(file: Path, text: str) -> None:
 
 def _print(told: Mapping[str, Any]) -> None:
     console().print(told["line"], markup=False, soft_wrap=True)
+    by = told["asked_by"]
+    console().print(f"{told['id']}, made {moment(told['at'])} for {by}", markup=False)
     phases = told["phases"]
     if phases is not None:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in phases["shares"].items())

@@ -85,7 +85,9 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/inventory"): _READ,
         ("PUT", "/v1/inventory"): _OPERATE,
         ("GET", "/v1/jobs/{job}/why"): _READ,
-        ("POST", "/v1/diagnoses"): Grant(_READERS, reads=True),
+        ("POST", "/v1/diagnoses"): Grant(_READERS),  # kept with who asked
+        ("GET", "/v1/diagnoses"): _READ,
+        ("GET", "/v1/diagnoses/{diagnosis_id}"): _READ,
         ("GET", "/v1/gpus"): _READ,
         ("GET", "/v1/gpus/{gpu_uuid}"): _READ,
         ("GET", "/v1/gpus/{gpu_uuid}/why"): _READ,

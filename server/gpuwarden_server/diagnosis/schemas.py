@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuwarden_server.diagnosis.desk import Answer
-from gpuwarden_verdict.diagnosis import Culprit, Evidence, Window
+from gpuwarden_server.diagnosis.repository import DiagnosisRow
+from gpuwarden_verdict.diagnosis import Culprit, CulpritKind, Evidence, Window
 from gpuwarden_verdict.diagnosis.domain import FAULT_CLASS, Scale
 from gpuwarden_verdict.diagnosis.phases import JobPhases
 from gpuwarden_verdict.diagnosis.robust import Run
@@ -13,6 +14,7 @@ from gpuwarden_verdict.diagnosis.window import Floats
 from gpuwarden_verdict.diagnosis.words import culprit_words
 
 LATEST_TIME = 4e9  # the year 2096: beyond it somebody sent milliseconds
+UNDECIDED = "undecided"
 _Number = float | None
 
 
@@ -116,12 +118,56 @@ class DiagnosisView(BaseModel):
     phases: PhasesView | None
 
 
+class StoredDiagnosisView(DiagnosisView):
+    """The answer as it is kept; nodes in it have the names of its time."""
+
+    id: str
+    at: float = Field(description="when it was made, epoch seconds")
+    asked_by: str = Field(description="name of the key; trigger: the server itself")
+
+
+class DiagnosisRowView(BaseModel):
+    """One of a list."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str
+    at: float = Field(description="when it was made, epoch seconds")
+    asked_by: str = Field(description="name of the key; trigger: the server itself")
+    job: str = Field(description="'' for the fleet")
+    kind: str = Field(description="of the first culprit; nothing; undecided")
+    entity_kind: str = Field(description="of the first culprit, '' where none is named")
+    entity: str
+    node_id: str = Field(description="'' for what sits in no node")
+    confidence: float
+    line: str
+    begin: float
+    end: float
+
+
+class DiagnosisPage(BaseModel):
+    """Some of them, the newest first."""
+
+    items: list[DiagnosisRowView]
+    next_cursor: str | None
+
+
+def kind_word(kind: CulpritKind | None) -> str:
+    """The kind of an answer; what the evidence does not decide has a word too."""
+    return UNDECIDED if kind is None else kind.value
+
+
+def row_view(row: DiagnosisRow) -> DiagnosisRowView:
+    """As JSON."""
+    return DiagnosisRowView.model_validate(row)
+
+
 def diagnosis_view(answer: Answer) -> DiagnosisView:
     """As JSON."""
     told, window, asked = answer.diagnosis, answer.window, answer.asked
     return DiagnosisView(
         job=told.job,
-        kind="undecided" if told.kind is None else told.kind.value,
+        kind=kind_word(told.kind),
         confidence=_rounded(told.confidence),
         line=told.line,
         begin=asked.begin,

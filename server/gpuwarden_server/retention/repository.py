@@ -19,6 +19,7 @@ from gpuwarden_server.judging.repository import (
     read_position,
 )
 from gpuwarden_server.store.tables_actuators import actuations
+from gpuwarden_server.store.tables_diagnosis import diagnoses, diagnosis_nodes
 from gpuwarden_server.store.tables_fleet import audit, events
 from gpuwarden_server.store.tables_jobs import job_ends, job_runs
 from gpuwarden_server.store.tables_judging import (
@@ -53,6 +54,7 @@ class Kept(StrEnum):
     ACTUATIONS = "actuations"
     STANDBY_LEASES = "standby_leases"
     SNAPSHOTS = "decision_snapshots"
+    DIAGNOSES = "diagnoses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,9 @@ def find_old(connection: Connection, what: Kept, before: float, after: int, limi
         case Kept.SNAPSHOTS:
             rows = decision_snapshots.c
             statement = select(rows.row).where(rows.at < before).order_by(rows.at)
+        case Kept.DIAGNOSES:
+            made = diagnoses.c
+            statement = select(made.id).where(made.at < before).order_by(made.at)
         case _:
             assert_never(what)
     keys = list(connection.scalars(statement.limit(limit)))
@@ -140,6 +145,10 @@ def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None
         case Kept.SNAPSHOTS:
             old = decision_snapshots.c.row.in_(keys)
             connection.execute(delete(decision_snapshots).where(old))
+        case Kept.DIAGNOSES:
+            about = diagnosis_nodes.c.diagnosis_id.in_(keys)
+            connection.execute(delete(diagnosis_nodes).where(about))
+            connection.execute(delete(diagnoses).where(diagnoses.c.id.in_(keys)))
         case _:
             assert_never(what)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuwarden_server.store import (
     tables_access,
     tables_actuators,
+    tables_diagnosis,
     tables_doors,
     tables_fleet,
     tables_history,
@@ -28,6 +29,7 @@ __all__ = ["HISTORY", "STATE", "TABLE_MODULES"]
 TABLE_MODULES = (
     tables_access,
     tables_actuators,
+    tables_diagnosis,
     tables_doors,
     tables_fleet,
     tables_history,

@@ -7,25 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from gpuwarden_verdict.diagnosis.kinds import CulpritKind as CulpritKind
 from gpuwarden_verdict.diagnosis.phases import JobPhases
 from gpuwarden_verdict.diagnosis.robust import Run
 from gpuwarden_verdict.entities import FaultClass
-
-
-class CulpritKind(StrEnum):
-    """What makes a job slow."""
-
-    GPU = "gpu"  # one GPU: power, clock, heat or PCIe
-    HOST = "host"  # the CPU side of one node
-    NIC = "nic"  # one NIC, or one rail
-    FABRIC = "fabric"  # a leaf switch, or the network as a whole
-    DISK = "disk"  # a local disk
-    MOUNT_CLIENT = "mount_client"  # one client of a mount
-    STORAGE = "storage"  # the server of a mount, or the RPC layer of its clients
-    INPUT = "input"  # the job's own input pipeline
-    IMBALANCE = "imbalance"  # the job gives its ranks unequal work
-    NOTHING = "nothing"  # nothing abnormal
-
 
 COMPONENTS = frozenset(
     {
