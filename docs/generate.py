@@ -8,6 +8,7 @@ from pathlib import Path
 from gpuwarden_agent.config import setting_docs
 from gpuwarden_exporters.dcgm import XID_NAMES
 from gpuwarden_exporters.dcgm_fields import FIELDS
+from gpuwarden_exporters.mounts import MOUNT_RULES, MOUNTSTATS
 from gpuwarden_exporters.node import NODE_COLLECTORS
 from gpuwarden_exporters.smi import (
     ALL_SMI,
@@ -127,6 +128,11 @@ def _exporter_series() -> str:
             (f"`{r.metric}`", "node_exporter", f"`{prefix}{n}`", f"collector {collector}")
             for n, r in rules.items()
         ]
+    rows += [
+        (f"`{r.metric}`", "node_exporter", f"`{MOUNTSTATS}{n}`", "collector mountstats")
+        for n, rules in MOUNT_RULES.items()
+        for r in rules
+    ]
     return _page(
         "Series of exporters",
         "What gpuwarden takes from other exporters; [exporters.md](exporters.md) says how. All "

@@ -170,8 +170,10 @@ class Gatherer:
         self, samples: Iterable[tuple[Meaning, float]], gathered: Gathered, clock: float
     ) -> Gathered:
         cells, failed = _Cells(), set[str]()
-        for meaning, value in samples:
-            self._note(meaning, value, gathered, cells, failed)
+        shown = list(samples)
+        points = _mount_points(meaning for meaning, _ in shown)
+        for meaning, value in shown:
+            self._note(meaning, value, gathered, cells, failed, points)
             gathered.known += 1
         gathered.rows = self._memory.complete(self._rows(cells), failed, clock)
         return gathered
@@ -224,6 +226,7 @@ class Gatherer:
         gathered: Gathered,
         cells: _Cells,
         failed: set[str],
+        points: Mapping[str, str],
     ) -> None:
         if meaning.host:
             gathered.hosts.add(meaning.host)
@@ -237,7 +240,7 @@ class Gatherer:
             gathered.xids.append((meaning.xid, value))
         for target in meaning.targets:
             reading = self._reading(target, value) if missing is None else missing
-            self._put(cells, target, reading)
+            self._put(cells, target, points.get(target.entity, target.entity), reading)
 
     def _reading(self, target: Target, value: float) -> Reading:
         if target.constant is not None:
@@ -247,13 +250,13 @@ class Gatherer:
             return share.read(value)
         return target.rule.convert(value)
 
-    def _put(self, cells: _Cells, target: Target, reading: Reading) -> None:
+    def _put(self, cells: _Cells, target: Target, entity: str, reading: Reading) -> None:
         rule, rank = target.rule, target.rule.rank
         if target.of_instance:
             rank += _OF_INSTANCE
             if rule.level is Level.INSTANCE:
                 reading = _ONLY_OF_INSTANCES
-        key = (target.kind, target.entity)
+        key = (target.kind, entity)
         self._memory.note_maker(key, rule.metric, target.made_by)
         by_rank = cells.setdefault(key, {}).setdefault(rule.metric, {})
         _, parts = by_rank.setdefault(rank, (rule, {}))
@@ -286,6 +289,12 @@ class Gatherer:
                 return reading
             reason = reason or reading
         return reason or _ONLY_OF_INSTANCES
+
+
+def _mount_points(meanings: Iterable[Meaning]) -> dict[str, str]:
+    """Where exports are mounted, as a text says it; of several places the first by name."""
+    said = sorted((one.mounted for one in meanings if one.mounted is not None), reverse=True)
+    return dict(said)
 
 
 def _stale(row: Mapping[str, Reading], age_s: float) -> Mapping[str, Reading]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from gpuwarden_exporters.mounts import MOUNTSTATS, mount_meaning, mount_point
 from gpuwarden_exporters.rules import (
     INCOMPLETE,
     NOTHING,
@@ -252,6 +253,10 @@ def node_meaning(name: str, labels: dict[str, str]) -> Meaning:
         return Meaning(success_of=labels.get("collector", ""))
     if name == "node_uname_info":
         return Meaning(host=labels.get("nodename", ""))
+    if (mounted := mount_point(name, labels)) is not None:
+        return Meaning(mounted=mounted)
+    if name.startswith(MOUNTSTATS):
+        return mount_meaning(name, labels)
     if (found := _RULES.get(name)) is None:
         return NOTHING
     collector, rule = found

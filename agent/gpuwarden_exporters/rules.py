@@ -192,6 +192,7 @@ class Meaning:
         host: Host name in its labels.
         success_of: Part of the exporter of which it tells whether it works, 0 where not.
         missing: Which numbers stand for no number.
+        mounted: An export, and the mount point where its labels say that it is mounted.
     """
 
     targets: tuple[Target, ...] = ()
@@ -200,11 +201,12 @@ class Meaning:
     host: str = ""
     success_of: str = ""
     missing: Callable[[float], Missing | None] = lambda _: None
+    mounted: tuple[str, str] | None = None
 
     @property
     def tells(self) -> bool:
-        """It says anything of readings, XIDs, GPUs or the exporter itself."""
-        return bool(self.targets or self.xid or self.gpu or self.success_of)
+        """It says anything of readings, XIDs, GPUs, mounts or the exporter itself."""
+        return bool(self.targets or self.xid or self.gpu or self.mounted or self.success_of)
 
 
 NOTHING = Meaning()

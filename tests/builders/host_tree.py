@@ -50,6 +50,30 @@ colls carrier compressed
     0       0          0
 """
 
+MOUNT_POINT, EXPORT = "/mnt/shared", "10.1.0.10:/export/shared"
+_MOUNTSTATS = """\
+device proc mounted on /proc with fstype proc
+device {export} mounted on {point} with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.1,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,timeo=600,retrans=2
+\tage:\t86400
+\tcaps:\tcaps=0x3ffbffff,wtmult=512,dtsize=1048576,bsize=0,namlen=255
+\tsec:\tflavor=1,pseudoflavor=1
+\tevents:\t10 20 0 0 1 13 398 0 0 331 0 47 0 0 77 0 0 77 0 0 0 0 0 0 0 0 0
+\tbytes:\t5000 6000 0 0 4096000 8192000 1000 2000
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+\txprt:\ttcp 871 0 1 0 3 100 99 0 500 40 32 10 20
+\tper-op statistics
+\t        NULL: 1 1 0 44 24 0 0 0 0
+\t        READ: 100 103 1 20000 4100000 50 900 1000 0
+\t       WRITE: 200 202 0 8200000 30000 9000 1000 10100 2
+\t     GETATTR: 50 49 0 9000 12000 5 40 46 0
+
+"""
+_MOUNTINFO = """\
+20 25 0:5 / /proc rw shared:14 - proc proc rw
+40 25 0:43 / {point} rw shared:20 - nfs4 {export} rw,vers=4.1,addr=10.1.0.10
+"""
+
 # Of one InfiniBand port: counters/ as port_rcv_data counts them, in words of four bytes.
 PORT_COUNTERS = {
     "port_rcv_data": 576349687,
@@ -94,11 +118,14 @@ def _write_proc(proc: Path) -> None:
         "pressure/cpu": _PRESSURE.format(some=4623501, full=0),
         "pressure/io": _PRESSURE.format(some=5307014, full=5160217),
         "pressure/memory": _PRESSURE.format(some=11, full=7),
+        "4242/mountstats": _MOUNTSTATS.format(export=EXPORT, point=MOUNT_POINT),
+        "4242/mountinfo": _MOUNTINFO.format(export=EXPORT, point=MOUNT_POINT),
         "sys/kernel/random/boot_id": "6f2d1c9a-7a51-4f0e-9a9e-2d0b7c1f5e11\n",
     }
     for name, text in files.items():
         (proc / name).parent.mkdir(parents=True, exist_ok=True)
         (proc / name).write_text(text)
+    (proc / "self").symlink_to("4242")
 
 
 def _write_interfaces(sysfs: Sysfs) -> None:

@@ -15,7 +15,7 @@ from gpuwarden_agent.precedence import Kinds
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.readings import Reading, Unavailable
 from tests.builders.agent import BOOT, agent_settings
-from tests.builders.host_tree import UPTIME_S, host_tree
+from tests.builders.host_tree import EXPORT, MOUNT_POINT, UPTIME_S, host_tree
 from tests.builders.processes import started
 from tests.fakes.waiting import wait_for
 
@@ -27,9 +27,9 @@ pytestmark = [
 
 COLLECTORS = (
     *("loadavg", "meminfo", "stat", "time", "vmstat", "pressure", "edac"),
-    *("diskstats", "netdev", "netclass", "infiniband"),
+    *("diskstats", "netdev", "netclass", "infiniband", "mountstats"),
 )
-NATIVE = "host,storage,rdma,net,hardware_errors"
+NATIVE = "host,storage,rdma,net,hardware_errors,mounts"
 Key = tuple[EntityKind, str, str]
 
 # What both have; the release of node_exporter that Debian ships has no hw_counters.
@@ -59,6 +59,11 @@ INTERFACE = {
     *("nic_carrier", "nic_rate_bytes_per_second", "nic_carrier_changes_total"),
     *("nic_received_bytes_total", "nic_transmitted_bytes_total"),
     *("nic_receive_errors_total", "nic_transmit_discards_total"),
+}
+MOUNT = {
+    *("mount_age_seconds", "mount_read_bytes_total", "mount_written_bytes_total"),
+    *("mount_operations_total", "mount_queue_seconds_total", "mount_round_trip_seconds_total"),
+    *("mount_execute_seconds_total", "mount_retransmits_total", "mount_major_timeouts_total"),
 }
 
 
@@ -120,7 +125,13 @@ def both(
     native = readings(tmp_path, trees, collectors=NATIVE)
     flags = {"exporters": f"node={url}", "collectors": f"exporter_{port}"}
     exported = readings(tmp_path, trees, exporter_deadline_s=30, **flags)
-    return native, exported
+    return native, {_where_mounted(key): reading for key, reading in exported.items()}
+
+
+def _where_mounted(key: Key) -> Key:
+    """Releases without mountpoint_info name the export alone."""
+    kind, entity, metric = key
+    return kind, MOUNT_POINT if entity == EXPORT else entity, metric
 
 
 def test_node_exporter_gives_what_our_collectors_give(
@@ -146,6 +157,7 @@ def test_the_same_metrics_of_the_same_entities(
     expected |= {(EntityKind.DISK, disk, m) for disk in ("nvme0n1", "sda") for m in DISK}
     expected |= {(EntityKind.NIC, port, m) for port in ("mlx5_0/1", "mlx5_1/1") for m in PORT}
     expected |= {(EntityKind.NIC, name, m) for name in ("eth0", "eth1") for m in INTERFACE}
+    expected |= {(EntityKind.MOUNT, MOUNT_POINT, metric) for metric in MOUNT}
     assert expected <= native.keys()
     assert expected <= exported.keys()
     assert exported.keys() <= native.keys()
