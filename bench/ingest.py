@@ -12,7 +12,8 @@ instead of SQLite; what that takes is not in the server's figures.
    the same batches, decodes them into memory and does nothing else.
 3. Samples: CPU time a sample in the closed loop, beside VictoriaMetrics' remote-write.
 
-2 and 3 are `--repeats` runs in turn, medians. CPU time is the process's, from /proc.
+2 and 3 are `--repeats` runs in turn, medians. CPU time is the process's, from /proc. Who ends it by
+SIGTERM or SIGINT ends all that it started.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -30,6 +32,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -122,15 +125,28 @@ class Load:
         return found
 
     def end(self) -> None:
-        """End it."""
+        """End it; one that is in the middle of a phase is ended by force."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        try:
+            self._process.wait(2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     @property
     def pid(self) -> int:
         """Its process."""
         return self._process.pid
+
+
+@contextmanager
+def _load(url: str, options: argparse.Namespace, nodes: int, *, bare: bool) -> Iterator[Load]:
+    load = Load(url, options, nodes, bare=bare)
+    try:
+        yield load
+    finally:
+        load.end()
 
 
 def main() -> None:
@@ -140,12 +156,11 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="gpuwarden-ingest-") as folder,
         _database(options) as database,
         _server(Path(folder), options, database) as (pid, url),
+        _load(url, options, options.nodes, bare=False) as load,
     ):
-        load = Load(url, options, options.nodes, bare=False)
         _cadences(load, pid, options)
         if options.repeats:
             _ratios(Path(folder), load, pid, options)
-        load.end()
 
 
 def _options() -> argparse.Namespace:
@@ -265,15 +280,14 @@ def _cadences(load: Load, pid: int, options: argparse.Namespace) -> None:
 def _ratios(folder: Path, load: Load, pid: int, options: argparse.Namespace) -> None:
     figures: dict[str, list[float]] = {"server": [], "bare": [], "vm": []}
     with _bare() as (bare_pid, bare_url):
-        bare = Load(bare_url, options, min(options.nodes, PEER_NODES), bare=True)
-        bare.do("connect")
-        with _vm(folder, options) as vm:
+        few = min(options.nodes, PEER_NODES)
+        with _load(bare_url, options, few, bare=True) as bare, _vm(folder, options) as vm:
+            bare.do("connect")
             for _ in range(options.repeats):
                 figures["server"].append(_closed(load, pid, options))
                 figures["bare"].append(_closed(bare, bare_pid, options))
                 if vm is not None:
                     figures["vm"].append(_remote_write(*vm))
-        bare.end()
     _print_ratios(figures)
 
 
@@ -336,6 +350,13 @@ def _remote_write(pid: int, port: int, bodies: list[bytes]) -> float:
     return len(bodies) * SERIES / (weigh(pid).cpu_s - before)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # once is enough: what follows cleans up
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    # What it started ends with it, whoever ends it.
+    signal.signal(signal.SIGTERM, _interrupt)
     with suppress(KeyboardInterrupt):
         main()

@@ -161,6 +161,29 @@ def test_a_gpu_that_moved_is_no_longer_taken_from_its_former_node(
     assert moved["gpu_temperature_celsius"] == 50.0
 
 
+def test_tables_that_a_node_sends_for_the_first_time_are_looked_at(
+    server: Running, feeder: Nodes
+) -> None:
+    first, second = feeder("f1"), feeder("f2")
+    table, schema = gpu_table(rows("f1", 40.0))
+    first.telemetry([table], [schema])
+    own, _ = gpu_table(rows("f2", 50.0))
+    twice = msgspec.structs.replace(
+        own, entities=own.entities * 2, f32=own.f32 * 2, f64=own.f64 * 2
+    )
+    refused = second.post(second.batch(Stream.TELEMETRY, tables=(twice,), seq=1))
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_value")
+    unknown = msgspec.structs.replace(own, schema="0" * 16)
+    refused = second.post(second.batch(Stream.TELEMETRY, tables=(unknown,), seq=1))
+    assert (refused.status_code, refused.json()["code"]) == (428, "schema_required")
+    foreign, _ = gpu_table(rows("f1", 90.0) | rows("f2", 50.0))
+    assert second.telemetry([foreign], [schema]).applied_seq == 1
+    assert (heat_of(server, "f1"), heat_of(server, "f2")) == (40.0, 50.0)
+    assert server.figure("gpuwarden_ingest_oddities_total", kind="foreign_row") == 1.0
+    assert second.telemetry([gpu_table(rows("f2", 51.0))[0]], [schema]).applied_seq == 2
+    assert heat_of(server, "f2") == 51.0
+
+
 def test_requests_in_one_go_on_one_connection_are_answered_in_order(
     server: Running, feeder: Nodes
 ) -> None:

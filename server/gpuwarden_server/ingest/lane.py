@@ -1,9 +1,10 @@
 """The fast lane of telemetry: batches that hold no surprise, many nodes applied at once.
 
-Nearly every batch continues what its node sent before: the same spool, tables and entities, the
-next sequence. Those are queued without waiting for anything, and some milliseconds' worth of them
-is applied together: folding forty nodes costs little more than folding one. All else is declined,
-and `IngestService.take` deals with it: the rules are there, and what they say of these batches too.
+Nearly every batch continues what its node sent before: the same spool and boot, the next sequence.
+Tables that the node did not send before are looked at once. Those batches are queued without
+waiting for anything, and some milliseconds' worth of them is applied together: folding forty nodes
+costs little more than folding one. All else is declined, and `IngestService.take` deals with it:
+the rules are there, and what they say of these batches too.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ import structlog
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.ingest.checks import MAX_SEQ, MAX_TABLES, check_missing
+from gpuwarden_server.ingest.checks import MAX_SEQ, MAX_TABLES, check_missing, check_tables
 from gpuwarden_server.ingest.meters import IngestMeters
 from gpuwarden_server.ingest.ports import NodeDirectory
+from gpuwarden_server.ingest.schemas import SchemaBook
 from gpuwarden_server.ingest.sessions import Connection, KnownLayout, NodeSession, Sessions
 from gpuwarden_server.ingest.state import GuardedState
-from gpuwarden_server.ingest.telemetry import learn_layout, refresh_ownership, rows_of_layout
+from gpuwarden_server.ingest.telemetry import (
+    check_entities,
+    learn_layout,
+    meet_tables,
+    refresh_ownership,
+    rows_of_layout,
+)
 from gpuwarden_verdict.engine.spools import Standing
 from gpuwarden_verdict.windows import FleetState, JoinedTables, join_as
 from gpuwarden_wire.acknowledgement import Acknowledgement
@@ -101,6 +109,7 @@ class TelemetryLane:
         self,
         state: GuardedState,
         sessions: Sessions,
+        book: SchemaBook,
         directory: NodeDirectory,
         clock: Clock,
         meters: IngestMeters,
@@ -109,6 +118,7 @@ class TelemetryLane:
         """Make an empty one."""
         self._state = state
         self._sessions = sessions
+        self._book = book
         self._directory = directory
         self._clock = clock
         self._meters = meters
@@ -133,6 +143,8 @@ class TelemetryLane:
         """
         session = self._sessions.find(batch.node_id)
         if session is None or not _continues(batch, session):
+            return False
+        if batch.schemas and not self._book.knows(batch.schemas):
             return False
         directory = self._directory
         if directory.contact_is_news(batch.node_id, batch.agent_version, batch.interval_s):
@@ -161,11 +173,12 @@ class TelemetryLane:
             await flushed
 
     def _known(self, batch: Batch, session: NodeSession) -> KnownLayout | None:
-        """What the session knows of the tables; None where one is new, or not the node's own."""
+        """What the session knows of the tables; None where one is not in order, or another's."""
         names = tuple(map(_NAMES, batch.tables))
         known = session.layout
         if known is None or known.names != names:
             known = session.layouts.get(names) or learn_layout(names, session)
+            known = known or self._met(batch, names, session)
             if known is None:
                 return None
             session.layout = known
@@ -175,6 +188,19 @@ class TelemetryLane:
         ):
             return None
         return known
+
+    def _met(
+        self, batch: Batch, names: tuple[tuple[str, tuple[str, ...]], ...], session: NodeSession
+    ) -> KnownLayout | None:
+        """The tables as a node sends them for the first time; None where they are not in order."""
+        try:
+            schemas = self._book.of_batch(batch)
+            check_tables(batch.tables, schemas)
+            check_entities(batch, schemas, session)
+        except ProblemError:
+            return None
+        meet_tables(batch.tables, schemas, session)
+        return learn_layout(names, session)
 
     def _schedule(self) -> None:
         if self._task is not None:
@@ -257,7 +283,6 @@ def _continues(batch: Batch, session: NodeSession) -> bool:
     if (
         batch.stream is not Stream.TELEMETRY
         or batch.version != WIRE_VERSION
-        or batch.schemas
         or batch.shed
         or batch.events
         or not 0 < len(batch.tables) <= MAX_TABLES

@@ -37,7 +37,8 @@ class SchemaBook:
         """
         brought = {schema.hash: schema for schema in batch.schemas}
         wanted = {table.schema for table in batch.tables}
-        found = {name: brought.get(name) or self._schemas.get(name) for name in wanted}
+        # One object for all nodes, each of which brings its own: tables are told alike by it.
+        found = {name: self._schemas.get(name) or brought.get(name) for name in wanted}
         missing = sorted(name for name, schema in found.items() if schema is None)
         if missing:
             raise ProblemError(
@@ -48,6 +49,10 @@ class SchemaBook:
                 schemas=tuple(missing),
             )
         return {name: schema for name, schema in found.items() if schema is not None}
+
+    def knows(self, schemas: Iterable[Schema]) -> bool:
+        """Whether all of them are known."""
+        return all(schema.hash in self._schemas for schema in schemas)
 
     def news_of(self, batch: Batch) -> list[Schema]:
         """Schemas of a batch that are not known yet.

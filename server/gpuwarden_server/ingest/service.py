@@ -104,7 +104,13 @@ class IngestService:
         self._parts = parts
         self._applied = parts.meters.batches.labels(Stream.TELEMETRY, "applied")
         self.lane = TelemetryLane(
-            parts.state, parts.sessions, parts.directory, parts.clock, parts.meters, self
+            parts.state,
+            parts.sessions,
+            parts.book,
+            parts.directory,
+            parts.clock,
+            parts.meters,
+            self,
         )
         parts.meters.nodes.set_function(lambda: len(parts.sessions.items()))
 

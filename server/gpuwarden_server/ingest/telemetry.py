@@ -27,7 +27,7 @@ from gpuwarden_verdict.windows import (
     join_tables,
     layout_of,
 )
-from gpuwarden_wire.batches import Batch
+from gpuwarden_wire.batches import Batch, Table
 from gpuwarden_wire.metrics import URGENT_METRICS, EntityKind
 from gpuwarden_wire.schema import Schema
 
@@ -103,16 +103,13 @@ def remember_tables(plan: TelemetryPlan, session: NodeSession, ownership: int) -
     """
     if plan.foreign_rows:
         return False
-    if len(session.known) >= MAX_KEPT_ROWS:
-        session.known.clear()
-        session.layouts.clear()
-        session.layout = None
+    _make_room(session)
     is_urgent = False
     for part in plan.tables:
         name = part.table.schema, part.table.entities
         known = session.known.get(name)
         if known is None:
-            known = session.known[name] = _known_table(part)
+            known = session.known[name] = _known_table(part.schema, part.table)
         else:
             is_urgent |= _is_other(known, part.table.f32, part.table.f64, known.urgent)
         known.rows = session.rows[part.schema.entity_kind, part.table.entities]
@@ -120,11 +117,35 @@ def remember_tables(plan: TelemetryPlan, session: NodeSession, ownership: int) -
     return is_urgent
 
 
-def _known_table(part: PlannedTable) -> KnownTable:
+def meet_tables(
+    tables: Sequence[Table], schemas: Mapping[str, Schema], session: NodeSession
+) -> None:
+    """Let the session know tables before they are applied; whose their rows are is to be asked.
+
+    Args:
+        tables: Checked by `check_tables`.
+        schemas: By hash.
+        session: Of their node.
+    """
+    _make_room(session)
+    for table in tables:
+        name = table.schema, table.entities
+        if name not in session.known:
+            session.known[name] = _known_table(schemas[table.schema], table)
+
+
+def _make_room(session: NodeSession) -> None:
+    if len(session.known) >= MAX_KEPT_ROWS:
+        session.known.clear()
+        session.layouts.clear()
+        session.layout = None
+
+
+def _known_table(schema: Schema, table: Table) -> KnownTable:
     """A table seen for the first time; its rows are still to be told."""
-    table, places = part.table, _urgent_places(part.schema, len(part.table.entities))
+    places = _urgent_places(schema, len(table.entities))
     return KnownTable(
-        schema=part.schema,
+        schema=schema,
         hash=table.schema,
         entities=table.entities,
         rows=np.empty(0, np.int64),

@@ -75,6 +75,9 @@ EVENT_PLANES = MappingProxyType(
 )
 
 _FIRST_CAPACITY = 16
+_SMALL, _LEAP = 1_024, 16
+"""From so many rows on arrays grow to sixteen times: room that is not used is not resident, and to
+copy what a full fleet has would hold its batches up for half a second."""
 _MOST_INITIALISED = 1_024
 _MOST_PLANS = 256
 _SPARE_COLUMNS = 8
@@ -207,7 +210,7 @@ class SchemaPlan:
 
 
 class KindPlanes:
-    """All that is kept of one kind of entity, growing by doubling.
+    """All that is kept of one kind of entity, growing by leaps.
 
     Attributes:
         refs: Entities in row order.
@@ -227,7 +230,9 @@ class KindPlanes:
         self.narrow = Section(Storage.F32)
         self.wide = Section(Storage.COUNTER)
         self.groups: dict[EventGroup, int] = {}
-        self.by_group = _event_planes(0, 0)
+        self.by_group: dict[str, AnyArray] = {
+            name: np.empty((0, 0), dtype) for name, (dtype, _) in EVENT_PLANES.items()
+        }
         self.last_seen_at: F64 = np.empty(0)
         self.node_rows: I64 = np.empty(0, np.int64)
         self.changes = 0
@@ -260,7 +265,7 @@ class KindPlanes:
         """A new row for `ref`, all at initial values."""
         row = len(self.refs)
         if row == self.capacity:
-            self._widen(2 * row)
+            self._widen((2 if row < _SMALL else _LEAP) * row)
         if row >= self._ready:
             self._initialise(min(row + _MOST_INITIALISED, self.capacity))
         self.refs.append(ref)
@@ -310,10 +315,7 @@ class KindPlanes:
         """Row of an event group in the planes, made on first use."""
         row = self.groups.setdefault(group, len(self.groups))
         if row >= self.by_group["event_at"].shape[0]:
-            deep = _event_planes(max(4, 2 * row), self.capacity)
-            for name, plane in self.by_group.items():
-                deep[name][: plane.shape[0]] = plane
-            self.by_group = deep
+            self.by_group = self._event_planes(max(4, 2 * row), self.capacity)
         return row
 
     def picked(self, rows: I64 | None = None) -> KindPlanes:
@@ -366,6 +368,8 @@ class KindPlanes:
         self.wide.clear(rows)
         self.last_seen_at[rows] = np.nan
         self.node_rows[rows] = -1
+        for name, (_, initial) in EVENT_PLANES.items():
+            self.by_group[name][:, rows] = initial
         self._ready = until
 
     def _widen(self, capacity: int) -> None:
@@ -375,10 +379,17 @@ class KindPlanes:
         seen, nodes = np.empty(capacity), np.empty(capacity, np.int64)
         seen[:ready], nodes[:ready] = self.last_seen_at[:ready], self.node_rows[:ready]
         self.last_seen_at, self.node_rows = seen, nodes
-        wide = _event_planes(self.by_group["event_at"].shape[0], capacity)
-        for name, plane in self.by_group.items():
-            wide[name][:, : plane.shape[1]] = plane
-        self.by_group = wide
+        self.by_group = self._event_planes(self.by_group["event_at"].shape[0], capacity)
+
+    def _event_planes(self, depth: int, capacity: int) -> dict[str, AnyArray]:
+        """The event planes with more room; nothing is written where no row is in use."""
+        made, ready = {}, self._ready
+        for name, (dtype, initial) in EVENT_PLANES.items():
+            before = self.by_group[name]
+            made[name] = np.empty((depth, capacity), dtype)
+            made[name][: before.shape[0], :ready] = before[:, :ready]
+            made[name][before.shape[0] :, :ready] = initial
+        return made
 
 
 def _closed_up(array: Array, keep: I64) -> Array:
@@ -386,10 +397,3 @@ def _closed_up(array: Array, keep: I64) -> Array:
     closed = np.empty_like(array)
     closed[: keep.size] = array[keep]
     return cast("Array", closed)
-
-
-def _event_planes(depth: int, capacity: int) -> dict[str, AnyArray]:
-    return {
-        name: np.full((depth, capacity), initial, dtype)
-        for name, (dtype, initial) in EVENT_PLANES.items()
-    }

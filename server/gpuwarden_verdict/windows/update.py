@@ -23,6 +23,7 @@ from gpuwarden_verdict.windows.planes import (
     FAST_S,
     HOUR_S,
     I64,
+    NEVER,
     NOT_SUPPORTED,
     NUMBER,
     SLOW_S,
@@ -249,7 +250,11 @@ def _fold(section: Section, columns: SectionColumns, part: _Part) -> None:
     step = at - section.lane_at[rows[:, None], columns.lanes]
     block = _taken_block(section, rows, columns)
     regular = np.isfinite(part.values)
-    regular &= _taken(section.sides["missing"], rows, columns) == NUMBER
+    missing = _taken(section.sides["missing"], rows, columns)
+    if regular.all() and (missing == NEVER).all():
+        _begin(section, columns, part)
+        return
+    regular &= missing == NUMBER
     regular &= _spread(step > 0.0, columns)
     if section.storage is Storage.COUNTER:  # its second number gives the first rate
         regular &= ~np.isnan(block[:, section.place["slow"]])
@@ -261,6 +266,24 @@ def _fold(section: Section, columns: SectionColumns, part: _Part) -> None:
     if odd is not None:
         odd.put(section, rows, columns)
     section.lane_at[rows[:, None], columns.lanes] = at
+
+
+def _begin(section: Section, columns: SectionColumns, part: _Part) -> None:
+    """Fold cells of which each gets its first number: all of them, as a new node's are."""
+    rows, values = part.readings.rows, part.values
+    block = np.zeros((rows.size, len(section.planes), values.shape[1]), np.float32)
+    is_counter = section.storage is Storage.COUNTER
+    levels = ("highest",) if is_counter else ("fast", "slow", "highest", "number")
+    for name in levels:
+        block[:, section.place[name]] = values
+    if is_counter:  # its second number gives the first rate
+        for name in ("fast", "slow", "variance"):
+            block[:, section.place[name]] = np.nan
+        _put(section.sides["total"], rows, columns, values)
+    _put_block(section, rows, columns, block)
+    for name in ("missing", "behind"):
+        _put(section.sides[name], rows, columns, np.zeros(values.shape, section.sides[name].dtype))
+    section.lane_at[rows[:, None], columns.lanes] = part.readings.at[:, None]
 
 
 @dataclass(frozen=True, slots=True)
