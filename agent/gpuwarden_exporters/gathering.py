@@ -14,6 +14,7 @@ from gpuwarden_exporters.exposition import (
     sample_lines,
     split_sample,
 )
+from gpuwarden_exporters.job import JOB, job_meaning
 from gpuwarden_exporters.memory import SeriesMemory
 from gpuwarden_exporters.node import NODE, node_meaning
 from gpuwarden_exporters.rules import (
@@ -64,6 +65,7 @@ _MEANINGS: Mapping[str, tuple[ExporterKind, Callable[[str, dict[str, str]], Mean
             NVIDIA_SMI: (ExporterKind.NVIDIA_SMI, nvidia_smi_meaning),
             ALL_SMI: (ExporterKind.ALL_SMI, all_smi_meaning),
             NODE: (ExporterKind.NODE, node_meaning),
+            JOB: (ExporterKind.NODE, job_meaning),
         }
     )
 )

@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     CHECK_PASSED = "check_passed"  # evidence of recovery for one entity
     CHECK_FAILED = "check_failed"
     JOB_ENDED = "job_ended"  # a job that ran on the node; told by a scheduler, not by agents
+    JOB_LOSS = "job_loss"  # a loss that is not finite, or jumps; told by a training process
 
 
 class Backlog(StrEnum):

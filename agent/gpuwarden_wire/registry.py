@@ -492,6 +492,31 @@ _NODE: tuple[_Row, ...] = (
         "",
         "memory pressure",
     ),
+    (
+        "node_job_steps_total",
+        _C,
+        "",
+        "text metric gpuwarden_job_step: training steps of the job there",
+        "",
+        "pace of a job",
+    ),
+    (
+        "node_job_step_seconds",
+        _G,
+        "seconds",
+        "text metric gpuwarden_job_step_seconds: time of a training step",
+        "",
+        "pace of a job",
+    ),
+    ("node_job_loss", _G, "", "text metric gpuwarden_job_loss", "", "a training that goes wrong"),
+    (
+        "node_job_loss_not_finite",
+        _S,
+        "",
+        "text metric gpuwarden_job_loss_not_finite: 1 where the loss is nan or infinite",
+        "",
+        "a training that goes wrong; wrong numbers",
+    ),
 )
 
 

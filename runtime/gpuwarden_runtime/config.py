@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
 from urllib.parse import urlsplit
 
 from gpuwarden_runtime.errors import SettingError
@@ -53,6 +54,41 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         cache_folder=_cache_folder(variables),
         ca_file=Path(ca_file) if ca_file else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlace:
+    """A training process.
+
+    Attributes:
+        job: "KIND:ID" ("slurm:4711").
+        rank: Its number, 0 where nobody numbers.
+        node: Where it runs.
+    """
+
+    job: str
+    rank: int
+    node: str
+
+
+def read_job_place(environ: Mapping[str, str] | None = None) -> JobPlace | None:
+    """This process in its job; None where the environment names no job.
+
+    GPUWARDEN_JOB ("kubernetes:POD-UID"), SLURM_JOB_ID or TORCHELASTIC_RUN_ID; RANK or SLURM_PROCID;
+    GPUWARDEN_NODE, SLURMD_NODENAME or the host's name.
+
+    Args:
+        environ: Variables; None for those of this process.
+    """
+    variables = os.environ if environ is None else environ
+    job = variables.get("GPUWARDEN_JOB", "")
+    for kind, name in (("slurm", "SLURM_JOB_ID"), ("torchrun", "TORCHELASTIC_RUN_ID")):
+        job = job or (f"{kind}:{variables[name]}" if variables.get(name) else "")
+    if not job:
+        return None
+    rank = variables.get("RANK") or variables.get("SLURM_PROCID") or "0"
+    node = variables.get("GPUWARDEN_NODE") or variables.get("SLURMD_NODENAME") or gethostname()
+    return JobPlace(job, int(rank) if rank.isdigit() else 0, node)
 
 
 def read_key_file(path: Path) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gpuwarden_runtime.call import Call, Cursor, get, segment, write
-from gpuwarden_runtime.diagnosis_records import DiagnosisRecord, DiagnosisRow
+import math
+
+from gpuwarden_runtime.call import Call, Cursor, get, read_json, segment, write
+from gpuwarden_runtime.diagnosis_records import DiagnosisRecord, DiagnosisRow, ProgressRecord
 from gpuwarden_runtime.records import Page
 
 
@@ -54,3 +56,39 @@ def diagnoses(
 def diagnosis(diagnosis_id: str) -> Call[DiagnosisRecord]:
     """One of them, as it was answered."""
     return get(f"/v1/diagnoses/{segment(diagnosis_id)}", DiagnosisRecord)
+
+
+def tell_progress(
+    job: str,
+    step: int,
+    *,
+    step_seconds: float | None = None,
+    loss: float | None = None,
+    rank: int | None = None,
+    node: str | None = None,
+    gpu_uuid: str | None = None,
+) -> Call[ProgressRecord]:
+    """Tell of a training step that has ended; `progress.report` does it for a training loop.
+
+    It has no idempotency key: there are many, and one that comes twice changes nothing.
+
+    Args:
+        job: As for `diagnose`.
+        step: Its number.
+        step_seconds: How long it took; None: from the time between two calls of the rank.
+        loss: Also one that is not finite; None: not told.
+        rank: Who tells.
+        node: Where that rank runs.
+        gpu_uuid: On which GPU.
+    """
+    told = None if loss is None else loss if math.isfinite(loss) else f"{loss:g}"
+    body = {
+        "step": step,
+        "step_seconds": step_seconds,
+        "loss": told,
+        "rank": rank,
+        "node": node,
+        "gpu_uuid": gpu_uuid,
+    }
+    path = f"/v1/sessions/{segment(job)}/progress"
+    return Call("POST", path, read_json(ProgressRecord), body=body)

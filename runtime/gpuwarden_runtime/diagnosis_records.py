@@ -141,3 +141,19 @@ class DiagnosisRecord(msgspec.Struct, frozen=True, kw_only=True):
     slow_since: float | None = None
     lost_share: float = 0.0
     phases: DiagnosisPhases | None = None
+
+
+class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of what a training process told of a step.
+
+    Attributes:
+        job: "KIND:ID".
+        step: Its number.
+        odd_loss: "not_finite", "spike", None where nothing is odd.
+        event_id: Under which an odd loss is evidence; None where it is not.
+    """
+
+    job: str
+    step: int
+    odd_loss: str | None = None
+    event_id: str | None = None

@@ -132,6 +132,7 @@ class Routes:
     diagnoses = Route(diagnosis_calls.diagnoses)
     all_diagnoses = Walk(diagnosis_calls.diagnoses)
     diagnosis = Route(diagnosis_calls.diagnosis)
+    tell_progress = Route(diagnosis_calls.tell_progress)
     fleet = Route(calls.fleet)
     policy = Route(calls.policy)
     repair_gpu = Route(calls.repair_gpu)

@@ -40,7 +40,7 @@ from gpuwarden_server.decisions.links import ApprovalLinks
 from gpuwarden_server.decisions.pins.endpoints import pins_router
 from gpuwarden_server.diagnosis.desk import DiagnosisParts
 from gpuwarden_server.diagnosis.feature import Diagnoses
-from gpuwarden_server.doors.feature import make_doors
+from gpuwarden_server.doors.feature import make_doors, make_progress_router
 from gpuwarden_server.foundation import Foundation, StorePart, make_foundation
 from gpuwarden_server.front import (
     INGEST,
@@ -112,6 +112,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     side = _verdict_side(base)
     service = _ingest(base, book, meters, side.judging, side.judging.board)
     doors = make_doors(base, service, side.judging.facts)
+    progress = make_progress_router(base, service, side.diagnoses.progress)
     handlers: dict[RawRoute, RawHandler] = {
         INGEST: IngestHandler(base.ring, service, meters),
         **stream_handlers(base.ring, side.hub, side.streams, base.placements),
@@ -126,6 +127,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         side.learning,
         side.judging,
         side.actuators,
+        side.diagnoses,
         side.streams,
         web,
         side.notifications,
@@ -139,9 +141,9 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     renaming = renaming_router(
         base, service, side.judging, (checkpointer.rename, doors.rename), restart.ask
     )
-    app = _assemble(base, [*_routers(base, side), doors.router, renaming], succession)
+    app = _assemble(base, [*_routers(base, side), doors.router, progress, renaming], succession)
     app.state.restart, app.state.judging = restart, side.judging
-    app.state.approval_links = side.links
+    app.state.approval_links, app.state.diagnoses = side.links, side.diagnoses
     document_raw_routes(app)
     web.install(app)
     app.add_middleware(Front, handlers=handlers)
@@ -163,6 +165,7 @@ def _retention(base: Foundation) -> Retention:
         Kept.STANDBY_LEASES: settings.retention_incidents_days,
         Kept.SNAPSHOTS: settings.retention_snapshots_days,
         Kept.DIAGNOSES: settings.retention_diagnoses_days,
+        Kept.JOB_PROGRESS: settings.retention_progress_days,
     }
     return Retention(base.store.state, days, base.clock, base.meters.registry)
 

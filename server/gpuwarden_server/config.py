@@ -70,6 +70,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Days for which diagnoses are kept as they were answered; 0: for ever.",
     )
+    retention_progress_days: float = Field(
+        default=30.0,
+        ge=0,
+        description="Days for which the minutes are kept in which jobs told of their steps; 0: for "
+        "ever.",
+    )
     retention_audit_days: float = Field(
         default=1100.0, ge=0, description="Days for which the audit is kept; 0: for ever."
     )

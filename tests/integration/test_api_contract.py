@@ -54,6 +54,10 @@ include-name = "POST /v1/diagnoses"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
 
 [[operations]]
+include-name = "POST /v1/sessions/{session_id}/progress"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "422"]
+
+[[operations]]
 include-name = "PUT /v1/inventory"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
 """

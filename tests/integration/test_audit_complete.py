@@ -26,6 +26,7 @@ TOLD = {
     ("POST", "/v1/alerts/alertmanager"),
     ("POST", "/v1/events"),
     ("POST", "/v1/diagnoses"),
+    ("POST", "/v1/sessions/{session_id}/progress"),
 }
 """What machines tell is stored as what it is: events and readings, each with who sent it; so is an
 answer with who asked, and it changes nothing."""

@@ -59,6 +59,8 @@ _FEED = Grant(_READERS | {Role.AGENT}, whole=True)
 _OPERATE = Grant(frozenset({Role.OPERATOR, Role.ADMIN}))
 _EVENTS = Grant(frozenset({Role.READER, Role.OPERATOR, Role.ADMIN}))
 _ADMIN = Grant(frozenset({Role.ADMIN}))
+# A narrowed key speaks of jobs on its nodes: the door asks where the job runs.
+_PROGRESS = Grant(frozenset({Role.RUNTIME, Role.OPERATOR, Role.ADMIN}), own_node=True)
 _INGEST = Grant(frozenset({Role.AGENT, Role.ADMIN}), own_node=True)
 # A narrowed key is held to its nodes by the door: what it tells of others is refused or left out.
 _FEED_IN = Grant(frozenset({Role.FEEDER, Role.ADMIN}), whole=True)
@@ -73,6 +75,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("POST", "/api/v1/write"): _FEED_IN,
         ("POST", "/v1/alerts/alertmanager"): _FEED_IN,
         ("POST", "/v1/events"): _TELL,
+        ("POST", "/v1/sessions/{session_id}/progress"): _PROGRESS,
         ("GET", "/v1/verdicts"): _READ_OWN,
         ("POST", "/v1/verdicts"): _READ_OWN,
         ("GET", "/v1/nodes"): _READ,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
-from gpuwarden_server.diagnosis.reading import MOST_NODES, Asked, WindowReader
+from gpuwarden_server.diagnosis.reading import MOST_NODES, Asked, StepSource, WindowReader, no_steps
 from gpuwarden_server.fleet.directory import FleetDirectory
 from gpuwarden_server.history.domain import SHAPES, Level
 from gpuwarden_server.history.feature import History
@@ -64,9 +64,9 @@ class Answer:
 class DiagnosisDesk:
     """Makes diagnoses; any thread."""
 
-    def __init__(self, parts: DiagnosisParts) -> None:
+    def __init__(self, parts: DiagnosisParts, steps: StepSource = no_steps) -> None:
         self._parts = parts
-        self._reader = WindowReader(parts.history.reader, parts.directory, parts.placements)
+        self._reader = WindowReader(parts.history.reader, parts.directory, parts.placements, steps)
 
     def diagnose(
         self, job: str | None, begin: float | None, end: float | None, past_s: float | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,15 @@ MOST_NODES = 512
 """Nodes of one answer: the job's own first, then others that stand behind the same things."""
 _KEPT = re.compile(r"_(limit_watts|max|rate_bytes_per_second)$")
 _DIGITS = re.compile(r"\d+")
+
+
+StepSource = Callable[[str, Floats, float], Floats | None]
+"""Given a job, the begins of a grid's steps (epoch seconds) and their length (s): what one of the
+job's own steps took, NaN where it did not say; None where it never did."""
+
+
+def no_steps(job: str, times: Floats, step_s: float) -> Floats | None:
+    """Where no job tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,11 @@ class WindowReader:
     """Makes windows; any thread."""
 
     def __init__(
-        self, reader: HistoryReader, directory: FleetDirectory, placements: Placements
+        self,
+        reader: HistoryReader,
+        directory: FleetDirectory,
+        placements: Placements,
+        steps: StepSource = no_steps,
     ) -> None:
         """Read from these.
 
@@ -58,7 +71,9 @@ class WindowReader:
             reader: History.
             directory: Names of parts.
             placements: Where nodes are.
+            steps: What jobs told of their steps.
         """
+        self._steps = steps
         self._reader = reader
         self._directory = directory
         self._placements = placements
@@ -79,7 +94,10 @@ class WindowReader:
             nodes=asked.nodes,
             strips=strips,
             places=self._places(rows),
-            jobs=tuple(_spans(asked.runs, rows)),
+            jobs=tuple(
+                replace(one, step_seconds=self._steps(one.job, times, float(asked.step_s)))
+                for one in _spans(asked.runs, rows)
+            ),
         )
 
     def _series(self, kind: EntityKind, asked: Asked) -> tuple[Floats, list[Series]]:

@@ -1,4 +1,4 @@
-"""Stored diagnoses in state.db."""
+"""Stored diagnoses, and what jobs told of their steps, in state.db."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select
 
 from gpuwarden_server.core.pages import Cursor
 from gpuwarden_server.store.tables_diagnosis import diagnoses, diagnosis_nodes
+from gpuwarden_server.store.tables_progress import job_progress
+from gpuwarden_server.store.upsert import upsert
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +130,55 @@ def _conditions(wanted: DiagnosisFilter) -> Sequence[ColumnElement[bool]]:
 
 def _row(row: Row[*tuple[Any, ...]]) -> DiagnosisRow:
     return DiagnosisRow(*row[: len(_LISTED)])
+
+
+@dataclass(frozen=True, slots=True)
+class ToldMinute:
+    """What a job told of its steps within a minute.
+
+    Attributes:
+        job: "KIND:ID".
+        at: Begin of the minute, epoch seconds.
+        told: How often it told.
+        last_step: Highest number of a step.
+        step_seconds: Mean time of a step, None where nobody said.
+        loss: Last finite one, None for none.
+        not_finite: Losses that were not finite.
+    """
+
+    job: str
+    at: float
+    told: int
+    last_step: int
+    step_seconds: float | None
+    loss: float | None
+    not_finite: int
+
+
+_MINUTE = [job_progress.c[name] for name in ToldMinute.__dataclass_fields__]
+
+
+def write_minutes(connection: Connection, minutes: Sequence[ToldMinute]) -> None:
+    """Insert or replace minutes."""
+    for minute in minutes:
+        row = asdict(minute)
+        statement = upsert(connection, job_progress).values(row)
+        changed = {name: statement.excluded[name] for name in row if name not in ("job", "at")}
+        connection.execute(
+            statement.on_conflict_do_update(index_elements=["job", "at"], set_=changed)
+        )
+
+
+def read_minutes(connection: Connection, job: str, begin: float, end: float) -> list[ToldMinute]:
+    """Minutes of a job, oldest first.
+
+    Args:
+        connection: Reads.
+        job: "KIND:ID".
+        begin: Epoch seconds.
+        end: Epoch seconds.
+    """
+    c = job_progress.c
+    where = (c.job == job, c.at >= begin, c.at < end)
+    statement = select(*_MINUTE).where(*where).order_by(c.at)
+    return [ToldMinute(*row) for row in connection.execute(statement)]

@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol
 
 import structlog
+from fastapi import APIRouter
 
 from gpuwarden_server.access.keys import KeyRing
 from gpuwarden_server.config import Settings
@@ -13,9 +14,11 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.health import HealthBoard
 from gpuwarden_server.core.meters import Meters
+from gpuwarden_server.diagnosis.progress import ProgressBook
 from gpuwarden_server.doors.endpoints import RemoteWriteHandler
 from gpuwarden_server.doors.job_ends import JobEndDoor, JobEndParts
 from gpuwarden_server.doors.meters import DoorMeters
+from gpuwarden_server.doors.progress import ProgressParts, progress_router
 from gpuwarden_server.doors.remote_write import DoorParts, RemoteWriteDoor
 from gpuwarden_server.doors.routes import OutsideParts, outside_router
 from gpuwarden_server.fleet.directory import FleetDirectory
@@ -75,6 +78,26 @@ def make_doors(base: Base, service: IngestService, facts: FleetFacts) -> Doors:
     doors = Doors(base, service, facts)
     base.board.add_probe("doors", doors.probe)
     return doors
+
+
+def make_progress_router(base: Base, service: IngestService, book: ProgressBook) -> APIRouter:
+    """The route by which training processes tell of their steps.
+
+    Args:
+        base: What it is built on.
+        service: Takes events.
+        book: Where steps are kept.
+    """
+    return progress_router(
+        ProgressParts(
+            state=base.store.state,
+            book=book,
+            service=service,
+            directory=base.directory,
+            clock=base.clock,
+            registry=base.meters.registry,
+        )
+    )
 
 
 class Doors:

@@ -31,6 +31,7 @@ from gpuwarden_server.store.tables_judging import (
 )
 from gpuwarden_server.store.tables_learning import incident_verdicts
 from gpuwarden_server.store.tables_policies import decision_snapshots
+from gpuwarden_server.store.tables_progress import job_progress
 from gpuwarden_server.store.tables_standby import standby_leases
 from gpuwarden_verdict.entities import EntityState
 from gpuwarden_verdict.incidents.domain import IncidentPhase
@@ -55,6 +56,7 @@ class Kept(StrEnum):
     STANDBY_LEASES = "standby_leases"
     SNAPSHOTS = "decision_snapshots"
     DIAGNOSES = "diagnoses"
+    JOB_PROGRESS = "job_progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,9 @@ def find_old(connection: Connection, what: Kept, before: float, after: int, limi
         case Kept.DIAGNOSES:
             made = diagnoses.c
             statement = select(made.id).where(made.at < before).order_by(made.at)
+        case Kept.JOB_PROGRESS:
+            steps = job_progress.c
+            statement = select(steps.row).where(steps.at < before).order_by(steps.at)
         case _:
             assert_never(what)
     keys = list(connection.scalars(statement.limit(limit)))
@@ -149,6 +154,8 @@ def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None
             about = diagnosis_nodes.c.diagnosis_id.in_(keys)
             connection.execute(delete(diagnosis_nodes).where(about))
             connection.execute(delete(diagnoses).where(diagnoses.c.id.in_(keys)))
+        case Kept.JOB_PROGRESS:
+            connection.execute(delete(job_progress).where(job_progress.c.row.in_(keys)))
         case _:
             assert_never(what)
 

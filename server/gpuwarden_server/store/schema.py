@@ -19,6 +19,7 @@ from gpuwarden_server.store import (
     tables_notifications,
     tables_pins,
     tables_policies,
+    tables_progress,
     tables_standby,
     tables_web,
 )
@@ -44,5 +45,6 @@ TABLE_MODULES = (
     tables_pins,
     tables_standby,
     tables_policies,
+    tables_progress,
     tables_web,
 )

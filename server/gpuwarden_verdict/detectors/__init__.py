@@ -36,6 +36,7 @@ from gpuwarden_verdict.detectors.host_memory import HOST_MEMORY
 from gpuwarden_verdict.detectors.host_planes import HOST_PLANES
 from gpuwarden_verdict.detectors.host_stall import HUNG_TASK, LOCKUP, OOM
 from gpuwarden_verdict.detectors.hung_kernel import HungKernelDetector
+from gpuwarden_verdict.detectors.job_loss import LOSS_NOT_FINITE, JobLossDetector
 from gpuwarden_verdict.detectors.learned import (
     detect_model_gone,
     detect_risk,
@@ -118,8 +119,10 @@ EVENT_DETECTORS: tuple[EventDetector, ...] = (
     DriverStuckDetector(),
     CheckFailedDetector(),
     PlugInCheckDetector(),
+    JobLossDetector(),
 )
 SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
+    LOSS_NOT_FINITE,
     ROW_REMAP_FAILURE,
     ROW_REMAP_PENDING,
     *MEMORY_STATES,

@@ -197,9 +197,26 @@ def _held(window: Window, job: JobSpan) -> Flags:
     return np.asarray((used >= _HELD_BYTES) | (busy >= 0.3), dtype=np.bool_)
 
 
+def told_steps(window: Window, job: JobSpan) -> Floats | None:
+    """Time of a training step as the job told it, else as text metrics of its nodes show it.
+
+    Returns:
+        Shape (steps,), NaN where nothing was told; None where nothing ever was.
+    """
+    if job.step_seconds is not None and np.isfinite(job.step_seconds).any():
+        return job.step_seconds
+    rows = window.rows_of(EntityKind.NODE, job)
+    rate = window.metric(EntityKind.NODE, "node_job_steps_total")[rows]
+    seconds = window.metric(EntityKind.NODE, "node_job_step_seconds")[rows]
+    # A text file keeps its last numbers when the job stands still: then it makes no step.
+    seconds = np.where(np.nan_to_num(rate, nan=1.0) > 0, seconds, np.nan)
+    told = middle(np.where(np.isfinite(seconds), seconds, over(np.ones(rate.shape), rate)), 0)
+    return told if np.isfinite(told).any() else None
+
+
 def _silent_steps(window: Window, job: JobSpan) -> Flags:
     """Steps in which a job that tells its steps told none for three times their length."""
-    told = job.step_seconds
+    told = told_steps(window, job)
     if told is None or not np.isfinite(told).any():
         return np.zeros(window.steps, dtype=np.bool_)
     patience = max(1.0, 3.0 * one_quantile(told, 0.5) / window.step_s)
@@ -214,7 +231,7 @@ def _pace(window: Window, job: JobSpan, draft: JobPhases) -> tuple[Floats, bool]
     Else of what a synchronous job moves with each step: traffic of its NICs, and effort.
     """
     at_work = draft.at(Phase.COMPUTE)
-    told = job.step_seconds
+    told = told_steps(window, job)
     if told is not None and np.isfinite(told).sum() >= _LEAST_PAST:
         pace, measured = _against_best(over(np.ones(window.steps), told), at_work, window), True
     else:

@@ -56,6 +56,8 @@ NEEDED: Mapping[EntityKind, tuple[str, ...]] = MappingProxyType(
             "node_pressure_cpu_seconds_total",
             "node_pressure_io_seconds_total",
             "node_pressure_memory_seconds_total",
+            "node_job_steps_total",
+            "node_job_step_seconds",
         ),
         EntityKind.DISK: (
             "disk_reads_completed_total",
