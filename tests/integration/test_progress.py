@@ -1,4 +1,4 @@
-"""POST /v1/sessions/{id}/progress: steps sharpen a diagnosis, an odd loss is evidence and no more."""
+"""POST /v1/sessions/{id}/progress: steps sharpen a diagnosis, an odd loss is only evidence."""
 
 from __future__ import annotations
 
