@@ -158,6 +158,9 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     *HOST_PLANES,
 )
 
+_LIMITED = tuple(one for one in SWEEP_DETECTORS if isinstance(one, Limited))
+"""Those with a limit that can be seen and set; asked once, since to ask costs as much as to look."""
+
 _SETTINGS_OF_ALL = frozenset({"enabled", "pools"})
 
 
@@ -261,8 +264,7 @@ def scoped_rules(
     """
     rules = (
         _tried(one.name, partial(scoped_rule, one, state, fleet, now), None, failed)
-        for one in SWEEP_DETECTORS
-        if isinstance(one, Limited)
+        for one in _LIMITED
     )
     return [rule for rule in rules if rule is not None]
 

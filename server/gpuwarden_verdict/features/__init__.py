@@ -74,6 +74,8 @@ def feature_table(
     view = look.view
     seen = np.flatnonzero(~np.isnan(view.last_seen_at()))
     chosen = seen if rows is None else seen[rows]
+    if not chosen.size:
+        return FeatureTable([], np.empty((0, len(FEATURE_SETS[kind])), np.float32))
     some = Some.of_rows(look, chosen) if chosen.size * _FEW < len(view) else None
     everyone = rows is None and chosen.size == len(view)
     matrix = np.empty((chosen.size, len(FEATURE_SETS[kind])), dtype=np.float32)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuwarden_verdict.features import FEATURE_SETS, FeatureSet
-from gpuwarden_verdict.fusion.explain import PathTable, path_table
+from gpuwarden_verdict.fusion.explain import Paths, paths_of
 from gpuwarden_verdict.fusion.first_stage import EVERYONE, FirstStage
 from gpuwarden_verdict.fusion.novelty import Novelty
 from gpuwarden_verdict.fusion.trees import Trees, trees_from_arrays
@@ -143,9 +143,9 @@ class FusionModel:
         return self.features.schema_hash
 
     @cached_property
-    def paths(self) -> PathTable:
+    def paths(self) -> Paths:
         """What explanations need, made from the trees on first use."""
-        return path_table(self.trees)
+        return paths_of(self.trees)
 
 
 FusionModels = Mapping[EntityKind, FusionModel]

@@ -208,8 +208,10 @@ def _lines(
     return [
         Contribution(INTERCEPT, None, float("nan"), intercept),
         *(
-            Contribution(feature.name, feature.plane, float(value), float(share))
-            for feature, value, share in zip(model.features.features, values, shares, strict=True)
+            Contribution(feature.name, feature.plane, value, share)
+            for feature, value, share in zip(
+                model.features.features, values.tolist(), shares.tolist(), strict=True
+            )
         ),
     ]
 
