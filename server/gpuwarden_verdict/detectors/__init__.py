@@ -159,7 +159,7 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
 )
 
 _LIMITED = tuple(one for one in SWEEP_DETECTORS if isinstance(one, Limited))
-"""Those with a limit that can be seen and set; asked once, since to ask costs as much as to look."""
+"""Those with a limit that can be seen and set; found once, since to ask is dear."""
 
 _SETTINGS_OF_ALL = frozenset({"enabled", "pools"})
 

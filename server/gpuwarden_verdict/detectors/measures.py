@@ -69,7 +69,7 @@ def largest_rate(*metrics: str) -> Measure:
     """The largest of some counters' rates a second; of counted seconds, a share of the time."""
 
     def measure(scene: Scene) -> Measured:
-        known = [name for name in metrics if name in scene.view.metrics]
+        known = [name for name in metrics if name in scene.known_metrics()]
         value = np.full(len(scene.view), np.nan, np.float32)
         for name in known:
             value = np.fmax(value, scene.mean(name))
@@ -208,9 +208,11 @@ _LEAST_PAST_S = 600.0
 
 def _together(scene: Scene, metrics: tuple[str, ...], grown_of: Callable[[Scene, str], F32]) -> F32:
     """Sum over the metrics that are read; NaN where none is."""
-    known = [name for name in metrics if name in scene.view.metrics]
-    total = np.full(len(scene.view), np.nan, np.float32)
-    for name in known:
+    known = [name for name in metrics if name in scene.known_metrics()]
+    if not known:
+        return np.full(len(scene.view), np.nan, np.float32)
+    total = grown_of(scene, known[0])
+    for name in known[1:]:
         grown = grown_of(scene, name)
         total = np.where(np.isnan(total), grown, total + np.nan_to_num(grown))
     return total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -57,9 +57,16 @@ class Scene:
         view = self.view
         shared = self.fleet.memory.scratch(self.fleet)
         whole = (self.kind, id(view), view.changes, key)
-        if whole not in shared:
-            shared[whole] = view, make()  # the view with it: its identity is not given away
-        return cast("T", shared[whole][1])
+        found = shared.get(whole)
+        if found is None:  # the view with it: its identity is not given away
+            found = shared[whole] = view, make()
+        return cast("T", found[1])
+
+    def known(self, key: Hashable) -> Any:
+        """What was made once a sweep already, None where it was not."""
+        view = self.view
+        found = self.fleet.memory.scratch(self.fleet).get((self.kind, id(view), view.changes, key))
+        return None if found is None else found[1]
 
     def of(self, kind: EntityKind) -> Scene:
         """The same sweep, another kind."""

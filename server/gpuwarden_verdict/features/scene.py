@@ -97,6 +97,28 @@ class Some(Look):
             self.kept[key] = make()
         return cast("T", self.kept[key])
 
+    def fresh(self, metric: str) -> Bool:
+        """Of theirs, which reading may be judged."""
+        return self._part(("fresh", metric), lambda: Look.fresh(self, metric))
+
+    def latest(self, metric: str) -> F32:
+        """Their latest readings."""
+        return self._part(("latest", metric), lambda: Look.latest(self, metric))
+
+    def mean(self, metric: str) -> F32:
+        """Their means of the last minute."""
+        return self._part(("mean", metric), lambda: Look.mean(self, metric))
+
+    def _part(self, key: Hashable, make: Callable[[], Array]) -> Array:
+        """Their part of what detectors made of all already, else made of them alone."""
+        if key in self.kept:
+            return cast("Array", self.kept[key])
+        of_all = self.whole.known(key)
+        if of_all is None:
+            return make()
+        part = self.kept[key] = cast("Array", of_all[self.rows])
+        return part
+
     def heard(self) -> Bool:
         """Which of them are heard of."""
         return self.once("heard", lambda: self.whole.heard()[self.rows])

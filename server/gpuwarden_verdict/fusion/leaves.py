@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuwarden_verdict.fusion.trees import Trees
 
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 AnyArray = npt.NDArray[Any]
 
 _MOST_BITS = 64
@@ -28,31 +29,48 @@ class LeafBits:
     """The trees' leaves as bits of words: a tree has a word, or more where it has many leaves.
 
     Attributes:
-        limits: By feature that any tree splits on: its limits, rising.
-        left: By feature, shape (limits + 2, words): the bits that a value leaves which is above so
-            many of the limits; the last row is for NaN.
+        splits: Features that any tree splits on, shape (S,).
+        limits: Their limits, those of one feature together and rising, shape (L,).
+        features: Feature of each limit, shape (L,).
+        starts: Where the limits of each of `splits` begin, shape (S,).
+        none: Stands for how many limits NaN is above, by each of `splits`, shape (S,).
+        left: By each of `splits`, shape (limits + 2, words): the bits that a value leaves which is
+            above so many of the limits; the last row is for NaN.
         full: All bits of each word, shape (words,).
         values: What each leaf adds, shape (words, bits + 1); the first is for a word without any.
     """
 
-    limits: Mapping[int, F64]
-    left: Mapping[int, AnyArray]
+    splits: I64
+    limits: F64
+    features: I64
+    starts: I64
+    none: I64
+    left: tuple[AnyArray, ...]
     full: AnyArray
     values: F64
 
     def sums(self, values: F64) -> F64:
         """What all trees add for each row of features (N, F), shape (N,)."""
-        bits = np.repeat(self.full[None, :], values.shape[0], axis=0)
-        for feature, limits in self.limits.items():
-            seen = values[:, feature]
-            above = np.searchsorted(limits, seen)
-            above[np.isnan(seen)] = limits.size + 1
-            # in a healthy fleet most features are the same everywhere
-            alike = values.shape[0] > 0 and bool((above == above[0]).all())
-            bits &= self.left[feature][above[0] if alike else above]
+        above, common = self._above(values), self.full.copy()
+        # in a healthy fleet most features are the same everywhere
+        alike = (above == above[:1]).all(axis=0)
+        for number in np.flatnonzero(alike).tolist() if values.shape[0] else ():
+            common &= self.left[number][above[0, number]]
+        bits = np.repeat(common[None, :], values.shape[0], axis=0)
+        for number in np.flatnonzero(~alike).tolist():
+            bits &= self.left[number].take(above[:, number], axis=0)
         place = np.frexp(bits.astype(np.float64))[1]  # of the one bit that is left, from 1 on
         total: F64 = self.values[np.arange(self.full.size), place].sum(axis=1)
         return total
+
+    def _above(self, values: F64) -> I64:
+        """Above how many limits each row of features lies, by feature, shape (N, S)."""
+        if not self.splits.size:
+            return np.empty((values.shape[0], 0), np.int64)
+        beyond = values.take(self.features, axis=1) > self.limits
+        above = np.add.reduceat(beyond, self.starts, axis=1, dtype=np.int64)
+        np.copyto(above, self.none, where=np.isnan(values.take(self.splits, axis=1)))
+        return above
 
 
 def leaf_bits(trees: Trees) -> LeafBits:
@@ -69,15 +87,26 @@ def leaf_bits(trees: Trees) -> LeafBits:
     values = np.zeros((len(full), max(full, default=0).bit_length() + 1))
     for leaf, (word, bit) in words.items():
         values[word, bit + 1] = trees.value[leaf]
-    limits: dict[int, F64] = {}
-    left: dict[int, AnyArray] = {}
-    for feature in np.unique(trees.feature[~trees.leaf]).tolist():
+    limits: list[F64] = []
+    left: list[AnyArray] = []
+    splits = np.unique(trees.feature[~trees.leaf]).astype(np.int64)
+    for feature in splits.tolist():
         nodes = np.flatnonzero(~trees.leaf & (trees.feature == feature))
-        limits[feature] = np.unique(trees.threshold[nodes])
-        left[feature] = np.tile(np.array(full, dtype), (limits[feature].size + 2, 1))
+        limits.append(np.unique(trees.threshold[nodes]))
+        left.append(np.tile(np.array(full, dtype), (limits[-1].size + 2, 1)))
         for node in nodes.tolist():
-            _rule_out(trees, node, limits[feature], left[feature], words)
-    return LeafBits(limits, left, np.array(full, dtype), values)
+            _rule_out(trees, node, limits[-1], left[-1], words)
+    sizes = np.array([one.size for one in limits], np.int64)
+    return LeafBits(
+        splits=splits,
+        limits=np.concatenate(limits) if limits else np.empty(0),
+        features=np.repeat(splits, sizes),
+        starts=np.cumsum(sizes) - sizes,
+        none=sizes + 1,
+        left=tuple(left),
+        full=np.array(full, dtype),
+        values=values,
+    )
 
 
 def _rule_out(

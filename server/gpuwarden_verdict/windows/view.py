@@ -165,7 +165,7 @@ class KindView:
             return self._full(0.0)
         counts = self._planes.by_group[name][self._planes.groups[group], : len(self)]
         until = self.last_seen_at() if now is None else now
-        idle = np.fmax(np.nan_to_num(until - self.last_event_at(group)), 0.0)
+        idle = np.fmax(until - self.last_event_at(group), 0.0)  # 0 where none ever came
         return (counts * np.exp(-idle / constant)).astype(np.float32)
 
     def _last(self, metric: str) -> F32:
