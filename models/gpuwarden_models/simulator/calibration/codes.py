@@ -19,6 +19,7 @@ from gpuwarden_wire.metrics import EntityKind
 
 _INTERVAL_S = 120.0
 _MOST_FRAMES = 240
+_APART_S = 60.0
 _SAME_S = 5.0  # Delta: identical codes of a GPU within 5 s are one
 _FOLLOWS_S = 0.051
 _ECHO_S = 1.0
@@ -73,10 +74,16 @@ class Codes:
                 groups.append((line.at, line.node, {line.gpu}))
         return _share(len(group[2]) >= gpus for group in groups)
 
-    def top_share(self, xid: int) -> float:
-        """Share of a code that the worst GPU said."""
+    def top_share(self, xid: int, faults: int) -> float:
+        """Share of a code that the worst GPU said, in fleets of so many faults each: their mean.
+
+        In more faults the worst one's share is smaller, however heavy the tail.
+        """
         by_gpu = Counter(line.gpu for line in self.lines if line.xid == xid)
-        return max(by_gpu.values()) / sum(by_gpu.values())
+        counts = list(by_gpu.values())
+        size = min(faults, len(counts))
+        fleets = [counts[n : n + size] for n in range(0, len(counts) - size + 1, size)]
+        return float(np.mean([max(fleet) / sum(fleet) for fleet in fleets]))
 
 
 def telling() -> Iterator[FaultName]:
@@ -104,7 +111,9 @@ def codes_of(name: FaultName, faults: int, seed: int) -> Codes:
     topology = build_topology(faults, 8, seed)
     on_gpus = FAULT_KINDS[name].entity_kind is EntityKind.GPU
     first = tuple(topology.gpus[8 * node].gpu_uuid for node in range(faults))
-    drawn = one_each(name, first if on_gpus else topology.nodes, seed)
+    # however many there are, the last one begins when half of the frames are left
+    apart_s = min(_APART_S, 0.5 * _MOST_FRAMES * _INTERVAL_S / faults)
+    drawn = one_each(name, first if on_gpus else topology.nodes, seed, apart_s)
     simulation = Simulation(Setting(faults, 8, seed=seed, interval_s=_INTERVAL_S), drawn)
     last = max(fault.at_s + fault.duration_s for fault in drawn)
     lines: list[Told] = []
