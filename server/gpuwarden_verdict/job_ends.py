@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -16,6 +17,8 @@ LEAST_JOBS = 3
 """Different jobs that must have ended badly on a node before it is said to be odd."""
 LEAST_USERS = 2
 """Of so many users, where users are known: one user's program fails everywhere."""
+MOST_OF_A_USER = 2
+"""Bad ends of one user count so often at most: a program that fails is started again and again."""
 SCORE_A_JOB = 0.15
 """Of a job that ran on this node alone."""
 MOST_SCORE = 0.6
@@ -146,7 +149,7 @@ def tally_of(ends: Iterable[JobEnd], now: float) -> EndTally:
     """What ends on one node amount to at `now` (epoch seconds).
 
     A job of many nodes says little about each of them: its weight falls with the root of their
-    number.
+    number. Of one user the heaviest MOST_OF_A_USER count.
     """
     newest: dict[str, JobEnd] = {}
     for end in sorted(ends, key=lambda end: end.at):
@@ -154,9 +157,18 @@ def tally_of(ends: Iterable[JobEnd], now: float) -> EndTally:
             newest[end.job] = end
     bad = tuple(end for end in newest.values() if end.outcome is JobOutcome.BAD)
     good = [end for end in newest.values() if end.outcome is JobOutcome.GOOD]
-    weight = sum(map(_weight, bad)) - GOOD_WEIGHT * sum(map(_weight, good))
+    weight = sum(_weights_by_user(bad)) - GOOD_WEIGHT * sum(map(_weight, good))
     users = len({end.user for end in bad if end.user})
     return EndTally(bad, len(good), users, min(MOST_SCORE, max(0.0, SCORE_A_JOB * weight)))
+
+
+def _weights_by_user(bad: Iterable[JobEnd]) -> Iterator[float]:
+    by_user: dict[str, list[float]] = defaultdict(list)
+    for end in bad:
+        by_user[end.user].append(_weight(end))
+    for user, weights in by_user.items():
+        counted = MOST_OF_A_USER if user else len(weights)
+        yield from sorted(weights, reverse=True)[:counted]
 
 
 def _weight(end: JobEnd) -> float:

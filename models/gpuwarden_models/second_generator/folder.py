@@ -251,7 +251,7 @@ def _labels(one: Incident, shown: float, seed: int) -> Iterable[tuple[str, ...]]
         case "gpu":
             entities = [_uuid(seed, one.node * GPUS + one.part)]
         case "nic":
-            entities = [f"{_node(one.node)}/mlx5_{one.part}/1"]
+            entities = [f"{_node(one.node)}/mlx5_{one.part}"]
         case "mount":
             entities = [MOUNT]
         case "job":

@@ -118,7 +118,7 @@ def measure_peers(row: PeerRow, scene: Scene) -> Measured:
         off = np.float32(row.odd) * (own - usual)
         roomy = off > MOST_SIGMA * np.maximum(spread, np.float32(row.least_spread))
         value = off / np.abs(usual) if row.relative else off
-    if row.condition is not None:
+    if row.condition is not None and roomy.any():
         roomy &= row.condition(scene)
     resting = over & np.isnan(value) & scene.fresh(row.metric)
     value = value.astype(np.float32, copy=False)
@@ -211,6 +211,27 @@ def _below_power_limit(scene: Scene) -> AnyArray:
     with np.errstate(invalid="ignore"):
         at_limit: AnyArray = scene.mean("gpu_power_watts") >= AT_LIMIT * limit
     return ~at_limit
+
+
+def _board_at_work(scene: Scene) -> AnyArray:
+    """Entities of nodes where most of a job's GPUs work, or are too few to tell.
+
+    Where they all rest while the job works elsewhere, the node was drained or booted, or has lost
+    its rank: no single GPU or port of it is odd.
+    """
+    gpus = scene.of(EntityKind.GPU)
+    node_rows = gpus.view.node_rows
+    boards = gpus.lasting_grouping(
+        "job_on_board", FEWEST_IN_JOB, lambda: combined(gpus.jobs(), node_rows)
+    )
+    usual = boards.per_entity(boards.middle(gpus.mean(LOAD)).median)
+    with np.errstate(invalid="ignore"):
+        resting = usual < BUSY
+    if scene.kind is EntityKind.GPU:
+        return ~resting
+    nodes = np.zeros(len(scene.state.view(EntityKind.NODE)), np.bool_)
+    nodes[node_rows[resting]] = True
+    return ~nodes[scene.view.node_rows]
 
 
 def _name_on_node(key: str) -> str:
@@ -333,8 +354,16 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
     ),
     _of_gpus(
         "utilization_peers",
-        1,
-        PeerRow(LOAD, -1.0, (same_job,), usual_from=BUSY, least_spread=0.03, over=without_busy_job),
+        2,
+        PeerRow(
+            LOAD,
+            -1.0,
+            (same_job,),
+            usual_from=BUSY,
+            least_spread=0.03,
+            condition=_board_at_work,
+            over=without_busy_job,
+        ),
         LimitRule("ratio", 0.5, 0.3, 0.9, persist_s=300.0),
         _Meaning(
             FaultClass.UNKNOWN,
@@ -389,7 +418,7 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
         _detector(
             EntityKind.NIC,
             f"nic_{way}_peers",
-            1,
+            2,
             PeerRow(
                 metric,
                 -1.0,
@@ -397,6 +426,7 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
                 relative=True,
                 usual_from=1e8,
                 bands=(),
+                condition=_board_at_work,
                 over=alone_or_idle_node,
             ),
             LimitRule("ratio", 0.6, 0.4, 0.95, persist_s=300.0),
