@@ -20,6 +20,7 @@ from gpuwarden_verdict.detectors.contract import (
     SweepDetector,
     raise_error,
 )
+from gpuwarden_verdict.detectors.cooling import COOLING_LOST
 from gpuwarden_verdict.detectors.device_missing import DeviceMissingDetector
 from gpuwarden_verdict.detectors.drift import DRIFT_DETECTORS
 from gpuwarden_verdict.detectors.driver_stuck import DriverStuckDetector
@@ -151,6 +152,7 @@ SWEEP_DETECTORS: tuple[SweepDetector, ...] = (
     POLL_SLOW,
     FailedJobsDetector(),
     *PEER_DETECTORS,
+    COOLING_LOST,
     *DRIFT_DETECTORS,
     *NIC_PLANES,
     *DISK_PLANES,

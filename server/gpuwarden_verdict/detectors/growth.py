@@ -26,6 +26,8 @@ from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F32
 from gpuwarden_wire.metrics import EntityKind
 
+MOST_ALONE = 0.25
+"""Share of a node's GPUs up to which a sign is the GPU's own."""
 _NAMES = {EntityKind.GPU: "GPU", EntityKind.NIC: "NIC"}
 
 
@@ -51,6 +53,8 @@ class GrowthDetector:
         unit: What is counted, in words.
         action: Recommended.
         max_rung: Highest rung it may support.
+        alone_rung: The same where few other GPUs of the node show it too: what most of them show is
+            the room's, the chassis's or the supply's.
         quiet_s: Standing still for so long ends it, seconds.
         trains: Whether the counters grow while links train after a boot: then that growth is left.
         kind: What it speaks about.
@@ -69,6 +73,7 @@ class GrowthDetector:
     unit: str = "errors"
     action: RecommendedAction = RecommendedAction.INVESTIGATE
     max_rung: Rung = Rung.SUSPECT
+    alone_rung: Rung | None = None
     quiet_s: float = HOUR_S
     trains: bool = False
     kind: EntityKind = EntityKind.GPU
@@ -94,7 +99,7 @@ class GrowthDetector:
             self.metrics,
             self.says,
             f">= {self.limit:g} {self.unit} {self._in_window()}{grace}",
-            self.max_rung,
+            self.alone_rung or self.max_rung,
             f"no growth for {self.quiet_s / HOUR_S:g} h, or less than half of the limit, "
             "or a passed check",
         )
@@ -109,10 +114,20 @@ class GrowthDetector:
             for row, _ in hits(view, self._growing(state, view, fleet, metric, limit, now)):
                 if row not in told or grown[row] > told[row][1]:
                     told[row] = metric, float(grown[row])
+        alone = self._alone(view, sorted(told))
         return [
-            self._signal(view.refs[row], metric, grown, float(limit[row]), fleet, now)
+            self._signal(view.refs[row], metric, grown, float(limit[row]), fleet, now, row in alone)
             for row, (metric, grown) in sorted(told.items())
         ]
+
+    def _alone(self, view: KindView, told: Sequence[int]) -> frozenset[int]:
+        """Rows of nodes on which few entities of the kind are told of."""
+        if self.alone_rung is None or not told:
+            return frozenset()
+        all_of = np.bincount(view.node_rows)
+        some = np.bincount(view.node_rows[list(told)], minlength=all_of.size)
+        few = some <= np.maximum(1, MOST_ALONE * all_of)
+        return frozenset(row for row in told if few[view.node_rows[row]])
 
     def clears(
         self, state: FleetReading, fleet: FleetContext, entities: Sequence[EntityRef], now: float
@@ -175,6 +190,7 @@ class GrowthDetector:
         limit: float,
         fleet: FleetContext,
         now: float,
+        alone: bool,
     ) -> Signal:
         name = _NAMES.get(ref.kind, ref.kind.value)
         return level_signal(
@@ -191,6 +207,6 @@ class GrowthDetector:
             thresholds={metric: limit},
             plane=self.plane,
             action=self.action,
-            max_rung=self.max_rung,
+            max_rung=self.alone_rung if alone and self.alone_rung else self.max_rung,
             boot_id=fleet.boot_ids.get(ref.node_id, ""),
         )

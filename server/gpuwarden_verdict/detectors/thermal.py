@@ -157,7 +157,7 @@ MEMORY_HOT = HeadroomDetector(
 )
 HARDWARE_SLOWDOWN = GrowthDetector(
     name="thermal_slowdown",
-    version=1,
+    version=2,
     metrics=("gpu_thermal_slowdown_seconds_total",),
     # the hardware halves the clock, or worse, to save itself (NVML, clock event reasons); a minute
     # within an hour is no single peak (assumed)
@@ -168,6 +168,9 @@ HARDWARE_SLOWDOWN = GrowthDetector(
     severity=Severity.ERROR,
     says="the hardware slows the GPU down for heat",
     unit="seconds",
+    # a GPU that is slowed down alone holds its whole job back, and is not in a hot room; it takes
+    # evidence of another kind to exclude it
+    alone_rung=Rung.EXCLUDE,
 )
 SOFTWARE_SLOWDOWN = GrowthDetector(
     name="thermal_slowdown_software",
