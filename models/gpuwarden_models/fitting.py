@@ -28,6 +28,16 @@ HEALTHY_A_FAULTY = 10
 GAPS = 0.35
 """Share of readings that are left out of the third copy of each row that trains."""
 
+CHRONIC = ("ecc_corrected_1h", "ecc_corrected_24h", "ecc_corrected_rise_1h")
+"""What a part may have for months without a fault: errors that were corrected."""
+CHRONIC_SHARE = 0.05
+"""Of healthy rows that train with such errors (assumed: as public counts have it, few parts have
+most of them, and go on for months)."""
+CHRONIC_AN_HOUR = (1.0, 300.0)
+"""Errors, log-uniform (assumed)."""
+_CHRONIC_FOR_H = (0.5, 240.0)  # since when they are counted
+_SHAPE_OF_RATE = 3.0  # of the gamma by which an hour's rate differs from the part's own
+
 SLOW_TO_KNOW = "_drift_"
 """In names of features that need hours of sweeps."""
 
@@ -107,6 +117,7 @@ def _with_gaps(
     A fleet lacks what its exporter does not give, and for hours what takes hours to know: the
     score must not rest on one column where others say the same. LIFELONG ones are in none.
     """
+    matrix = with_chronic(matrix, needed, features)
     lifelong = np.array([name.endswith(LIFELONG) for name in features.names])
     matrix = np.where(lifelong, np.float32(np.nan), matrix)
     slow = np.array([SLOW_TO_KNOW in name for name in features.names])
@@ -114,6 +125,31 @@ def _with_gaps(
     holes = np.random.default_rng(0).random(matrix.shape) < GAPS
     gaps = np.where(holes, np.float32(np.nan), young)
     return np.concatenate([matrix, young, gaps]), np.concatenate([needed, needed, needed])
+
+
+def with_chronic(
+    matrix: NDArray[np.float32], needed: NDArray[np.bool_], features: FeatureSet
+) -> NDArray[np.float32]:
+    """The rows, some healthy ones with corrected errors that a sound part has always had.
+
+    In a recording of days hardly any part has such errors but those that fail in it, and the score
+    would take every one of them for wear.
+    """
+    if not set(CHRONIC) <= set(features.names):
+        return matrix
+    rng, rows = np.random.default_rng(0), matrix.copy()
+    chosen = np.flatnonzero((rng.random(needed.size) < CHRONIC_SHARE) & ~needed)
+    rate, age_h = (
+        np.exp(rng.uniform(np.log(low), np.log(high), chosen.size))
+        for low, high in (CHRONIC_AN_HOUR, _CHRONIC_FOR_H)
+    )
+    spread = rng.gamma(_SHAPE_OF_RATE, 1.0 / _SHAPE_OF_RATE, chosen.size)
+    hour = rng.poisson(rate * spread).astype(np.float64)
+    day = np.maximum(24.0 * rate * -np.expm1(-age_h / 24.0), hour)
+    for name, more in zip(CHRONIC, (hour, day, hour - day / 24.0), strict=True):
+        place = features.names.index(name)
+        rows[chosen, place] = np.nan_to_num(rows[chosen, place]) + more
+    return rows
 
 
 def thinned(rows: NDArray[np.bool_], needed: NDArray[np.bool_]) -> NDArray[np.bool_]:

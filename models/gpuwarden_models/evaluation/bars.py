@@ -22,7 +22,7 @@ from gpuwarden_models.evaluation.score_page import calibrations, left_out_figure
 from gpuwarden_models.evaluation.sets import HEALTHY_OF, NO_PRECURSORS, OTHER_SEEDS, SECOND, Use
 from gpuwarden_models.evaluation.statistics import rate_bound, wilson
 from gpuwarden_models.evaluation.system_page import hard, hard_delays, system_traces
-from gpuwarden_models.evaluation.traces import EXCLUDED, SUSPECT, Trace
+from gpuwarden_models.evaluation.traces import EXCLUDED, PLACES, SUSPECT, Trace, shown_counts
 
 _HARD_RECALL, _HARD_DELAY_S = 0.99, 5.0
 _RECALL, _UNSEEN_RECALL, _POINTS = 0.90, 0.60, 0.15
@@ -119,15 +119,17 @@ def _false_rate(results: Results, name: str, height: float) -> tuple[int, float,
 
 
 def _all_bar(results: Results, name: str, traced: list[Trace], traces: list[Trace]) -> Bar:
-    one = operating(traced, EXCLUDED, results.options.seed)
-    every = operating(traces, EXCLUDED, results.options.seed)
+    one = operating([*map(shown_counts, traced)], EXCLUDED, results.options.seed)
+    every = operating([*map(shown_counts, traces)], EXCLUDED, results.options.seed)
+    places = sum(i.incident.kind in PLACES for trace in traced for i in trace.incidents)
+    of_places = f", {places} of places among them, which are shown instead" if places else ""
     false, days, where = _false_rate(results, name, EXCLUDED)
     rate, bound = (false / days if days else float("inf")), rate_bound(false, days)
     verdict = _verdict(one.recall >= _RECALL and rate <= EXCLUSION_BUDGET, one.incidents)
     if verdict is Verdict.MET and days < ENOUGH_FLEET_DAYS:
         verdict = Verdict.BOUND
     words = (
-        f"{one.found} of {one.incidents} excluded, {share(plain(one.recall))}"
+        f"{one.found} of {one.incidents} excluded{of_places}, {share(plain(one.recall))}"
         f" ({span(plain(one.recall_interval))}), {one.covered} more came while theirs stood"
         f" excluded for an earlier one; of all {every.incidents}, traceless ones too,"
         f" {share(plain(every.recall))}; {false} false exclusions in {days:.1f} healthy"
@@ -204,7 +206,10 @@ def _calibration_bars(results: Results) -> list[Bar]:
             continue
         judged, off = off_bins(one.bins)
         met = one.skill is not None and one.skill > 0 and not off
-        words = f"skill {number(one.skill)}, {len(judged) - len(off)} of {len(judged)} bins"
+        words = (
+            f"skill {number(one.skill)}, of the bare score {number(one.bare_skill)},"
+            f" {len(judged) - len(off)} of {len(judged)} bins"
+        )
         verdict = _verdict(met, max(b.incidents for b in one.bins))
         asked = "calibration: Brier skill > 0, risk bins within 0.10"
         bars.append(Bar(asked, name, "simulated", verdict, words))

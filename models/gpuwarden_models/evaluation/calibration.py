@@ -1,4 +1,9 @@
-"""Whether a probability means what it says: Brier skill, and predicted beside observed by bin."""
+"""Whether a probability means what it says: Brier skill, and predicted beside observed by bin.
+
+A score sees what shows. Of faults that show nothing yet, which are most where faults come hundreds
+of times as often as in life, it can know only how many there are: that chance is counted on the
+tuning recordings and added. The skill of the bare score stands beside it.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +49,11 @@ class Calibration:
     Attributes:
         rows: Rows.
         positive: Rows that needed action within the horizon.
-        brier: Mean squared error.
+        brier: Mean squared error, the chance of what shows nothing added.
         skill: 1 - Brier / Brier of the base rate; None where all or no rows are positive.
         bins: By probability.
+        bare_brier: Mean squared error of the score as it is.
+        bare_skill: Of that.
     """
 
     rows: int
@@ -54,22 +61,42 @@ class Calibration:
     brier: float
     skill: float | None
     bins: tuple[Bin, ...]
+    bare_brier: float
+    bare_skill: float | None
 
 
-def calibration(dataset: Dataset, scorer: Scorer) -> Calibration:
-    """Measure a score on the rows that count: entities that answer, no precursor too far off."""
+def chance_of(datasets: Sequence[Dataset]) -> float:
+    """Share of rows that show nothing in which action is needed within the horizon all the same."""
+    hidden = sum(int((one.usable & one.traceless).sum()) for one in datasets)
+    calm = sum(int((one.usable & ~one.needed).sum()) for one in datasets)
+    return hidden / (hidden + calm) if hidden + calm else 0.0
+
+
+def calibration(dataset: Dataset, scorer: Scorer, chance_unseen: float = 0.0) -> Calibration:
+    """Measure a score on the rows that count: entities that answer, no precursor too far off.
+
+    Args:
+        dataset: The rows.
+        scorer: Gives a probability of each.
+        chance_unseen: Of needing action though nothing shows it (`chance_of` other recordings).
+    """
     rows = np.flatnonzero(dataset.usable)
     truth = dataset.needed[rows]
-    chance = scorer(dataset.matrix[rows])
+    bare = scorer(dataset.matrix[rows])
+    chance = 1.0 - (1.0 - chance_unseen) * (1.0 - bare)
     case = _cases(dataset)[rows]
     base = float(truth.mean()) if truth.size else 0.0
-    brier = float(np.mean((chance - truth) ** 2)) if truth.size else 0.0
+    brier, bare_brier = (
+        float(np.mean((one - truth) ** 2)) if truth.size else 0.0 for one in (chance, bare)
+    )
     place = np.clip(np.searchsorted(EDGES, chance, side="right") - 1, 0, len(EDGES) - 2)
     return Calibration(
         rows=int(truth.size),
         positive=int(truth.sum()),
         brier=brier,
-        skill=1.0 - brier / (base * (1.0 - base)) if 0.0 < base < 1.0 else None,
+        skill=_skill(brier, base),
+        bare_brier=bare_brier,
+        bare_skill=_skill(bare_brier, base),
         bins=tuple(
             Bin(
                 low,
@@ -82,6 +109,10 @@ def calibration(dataset: Dataset, scorer: Scorer) -> Calibration:
             for number, (low, high) in enumerate(pairwise(EDGES))
         ),
     )
+
+
+def _skill(brier: float, base: float) -> float | None:
+    return 1.0 - brier / (base * (1.0 - base)) if 0.0 < base < 1.0 else None
 
 
 def _cases(dataset: Dataset) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -105,6 +136,7 @@ def summed(parts: Sequence[Calibration]) -> Calibration:
     """Several recordings as one; the skill is against the base rate of all."""
     rows, positive = sum(one.rows for one in parts), sum(one.positive for one in parts)
     brier = sum(one.brier * one.rows for one in parts) / rows if rows else 0.0
+    bare = sum(one.bare_brier * one.rows for one in parts) / rows if rows else 0.0
     base = positive / rows if rows else 0.0
     bins = tuple(
         Bin(
@@ -117,5 +149,4 @@ def summed(parts: Sequence[Calibration]) -> Calibration:
         )
         for some in zip(*(one.bins for one in parts), strict=True)
     )
-    skill = 1.0 - brier / (base * (1.0 - base)) if 0.0 < base < 1.0 else None
-    return Calibration(rows, positive, brier, skill, bins)
+    return Calibration(rows, positive, brier, _skill(brier, base), bins, bare, _skill(bare, base))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuwarden_models.datasets import Case, dataset_of
 from gpuwarden_models.evaluation.budgets import EXCLUSION_BUDGET, operating, threshold_for
-from gpuwarden_models.evaluation.calibration import Calibration, calibration
+from gpuwarden_models.evaluation.calibration import Calibration, calibration, chance_of
 from gpuwarden_models.evaluation.row_traces import trace_rows
 from gpuwarden_models.evaluation.scorers import (
     Lesson,
@@ -192,15 +192,22 @@ def _best_column(bench: Bench, lesson: Lesson, kind: EntityKind) -> int:
 def _scored(bench: Bench, scorers: Scorers, *, calibrated: bool = False, told: str = "") -> Scored:
     traces: dict[str, Trace] = {}
     measured: dict[str, dict[str, Calibration]] = {}
+    unseen = _unseen(bench, scorers) if calibrated else {}
     for name in bench.names(Use.TUNE, Use.TEST):
         cache = kept_features(bench.state, name)
         traces[name] = trace_rows(cache, scorers)
         if calibrated:
             measured[name] = {
-                kind.value: calibration(dataset_of([cache], kind, HORIZON_S), scorer)
+                kind.value: calibration(dataset_of([cache], kind, HORIZON_S), scorer, unseen[kind])
                 for kind, scorer in scorers.items()
             }
     return Scored(traces, measured, told)
+
+
+def _unseen(bench: Bench, scorers: Scorers) -> dict[EntityKind, float]:
+    """Chance of needing action though nothing shows it, by kind, on the tuning recordings."""
+    caches = [kept_features(bench.state, name) for name in bench.names(Use.TUNE)]
+    return {kind: chance_of([dataset_of(caches, kind, HORIZON_S)]) for kind in scorers}
 
 
 def of_recordings(traces: Mapping[str, Trace], names: Sequence[str]) -> list[Trace]:

@@ -218,9 +218,11 @@ def _calibrations(results: Results) -> list[str]:
         judged, off = off_bins(one.bins)
         rows.append(
             (name, one.rows, one.positive, fixed(one.brier, 5), fixed(one.skill, 3),
+             fixed(one.bare_skill, 3),
              f"{len(judged) - len(off)} of {len(judged)}")
         )  # fmt: skip
-    columns = ("set, kind", "rows", "need action", "Brier", "skill", "bins within 0.10")
+    columns = ("set, kind", "rows", "need action", "Brier", "skill", "skill of the bare score",
+               "bins within 0.10")  # fmt: skip
     bins = [
         (name, f"{b.low:g} to {b.high:g}", b.rows, b.incidents, fixed(b.predicted / b.rows),
          fixed(b.observed / b.rows))
@@ -230,7 +232,8 @@ def _calibrations(results: Results) -> list[str]:
     ]  # fmt: skip
     head = ("set, kind", "probability", "rows", "faults", "predicted", "observed")
     return [
-        "### Calibration of the shipped scores\n\nSkill against the base rate of the set. Bins from"
+        "### Calibration of the shipped scores\n\nSkill against the base rate of the set, the"
+        " chance of faults that show nothing yet added as the tuning recordings have it. Bins from"
         f" 0.1 on with at least 30 faults are judged.\n\n{table(columns, rows)}",
         table(head, bins),
     ]

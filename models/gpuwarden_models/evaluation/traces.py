@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarden_models.backtest.flags import QUIET_S, Flag
 from gpuwarden_models.evaluation.ground import DAY_S, Ground, Incident
+from gpuwarden_verdict.entities import FaultClass
 
 LOOK_S = 600.0
 """Whoever is compared looks so often, no oftener: each look more is a chance more to be right, and
@@ -161,7 +162,32 @@ def trace_flags(ground: Ground, flags: Sequence[Flag]) -> Trace:
     return Trace(tuple(traces), tuple(false[:MOST_KEPT]), ground.healthy_fleet_days)
 
 
+PLACES = frozenset({"mount", "fabric", "rack", "power", "job"})
+"""Kinds that are shown and never excluded."""
+_NOBODYS = frozenset({FaultClass.APPLICATION, FaultClass.OPERATOR})
+
+
+def shown_counts(trace: Trace) -> Trace:
+    """The trace with a place's fault found where it is shown: nobody can exclude a place."""
+
+    def risen(one: IncidentTrace) -> IncidentTrace:
+        if one.incident.kind not in PLACES:
+            return one
+        climbs = fresh([(at, 0.0, EXCLUDED) for at, _, _ in one.climbs])
+        covered = EXCLUDED if one.covered > 0 else 0.0
+        return replace(one, climbs=climbs, covered=covered)
+
+    return replace(trace, incidents=tuple(map(risen, trace.incidents)))
+
+
+def _acquits(flag: Flag) -> bool:
+    """Whether it says of a job or place that a program or a person did it: that blames nobody."""
+    return flag.name.kind in PLACES and flag.fault_class in _NOBODYS
+
+
 def _false_height(ground: Ground, number: int, flag: Flag) -> float:
+    if _acquits(flag):
+        return 0.0
     excluded = flag.first_excluded_at
     if excluded is not None and not ground.is_right(number, excluded):
         return EXCLUDED

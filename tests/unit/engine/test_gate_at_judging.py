@@ -51,7 +51,7 @@ SCORE = item(
     event_ids=(),
     plane=Plane.COUNTERS,
     model=MODEL.version,
-    received_at=NOW - 100.0,
+    received_at=NOW - 400.0,
 )
 WEAK_RULE = replace(
     SCORE,

@@ -20,6 +20,7 @@ from gpuwarden_models.evaluation.traces import (
     SUSPECT,
     Trace,
     alarms_of,
+    shown_counts,
     trace_alarms,
     trace_flags,
 )
@@ -32,6 +33,7 @@ NAMES = (
     Name("gpu", "g2", "n1"),
     Name("node", "n0", "n0"),
     Name("node", "n1", "n1"),
+    Name("fabric", "l0", ""),
 )
 HOUR = 3600.0
 END = 10 * DAY_S
@@ -229,3 +231,17 @@ def test_a_fault_leaves_a_trace_where_its_generator_says_so() -> None:
     assert [one.incident.entity for one in played.traced.incidents] == ["g0", "n0"], (
         "what nobody found counts too"
     )
+
+
+def test_a_place_counts_as_found_where_it_is_shown_and_a_program_to_blame_is_no_alarm() -> None:
+    on = ground(label("l0", 50, kind="fabric"), label("g1", 50))
+    of_place = flag("l0", (50.1, 51), None, Rung.SUSPECT)
+    found = trace_flags(on, [of_place, flag("g1", (50.1, 51), None, Rung.SUSPECT)])
+    assert [one.first_alarm(EXCLUDED) for one in found.incidents] == [None, None]
+    shown = shown_counts(found)
+    assert [one.first_alarm(EXCLUDED) for one in shown.incidents] == [50.1 * HOUR, None]
+    program = replace(flag("l0", (10, 11), None, Rung.SUSPECT), fault_class=FaultClass.APPLICATION)
+    assert trace_flags(on, [program]).false == ()
+    assert trace_flags(on, [replace(program, fault_class=FaultClass.FABRIC)]).false == (SUSPECT,)
+    gpu = replace(flag("g0", (10, 11), None, Rung.SUSPECT), fault_class=FaultClass.APPLICATION)
+    assert trace_flags(on, [gpu]).false == (SUSPECT,)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gpuwarden_models.datasets import Case, Dataset
-from gpuwarden_models.evaluation.calibration import calibration, off_bins, summed
+from gpuwarden_models.evaluation.calibration import calibration, chance_of, off_bins, summed
 from gpuwarden_models.evaluation.scorers import (
     Lesson,
     fusion_scorers,
@@ -119,3 +121,15 @@ def test_bins_hold_predicted_against_observed() -> None:
     twice = summed([half, half])
     assert twice.rows == 2 * half.rows
     assert twice.skill == pytest.approx(half.skill)
+
+
+def test_the_chance_of_what_shows_nothing_is_added_and_the_bare_score_told_beside_it() -> None:
+    dataset = TAUGHT.datasets[GPU]
+    calm = replace(dataset, traceless=dataset.needed.copy())
+    unseen = chance_of([calm])
+    assert unseen == pytest.approx(float(dataset.needed[dataset.usable].mean()))
+    found = calibration(calm, lambda matrix: np.zeros(matrix.shape[0]), unseen)
+    assert found.skill == pytest.approx(0.0, abs=1e-9), "knows the base rate and nothing else"
+    assert found.bare_skill is not None and found.bare_skill < 0.0
+    assert summed([found, found]).bare_skill == pytest.approx(found.bare_skill)
+    assert chance_of([]) == 0.0

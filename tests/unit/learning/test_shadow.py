@@ -180,17 +180,17 @@ def risk_of(probability: float, planes: int = 2, **changes: Any) -> Risk:
 
 
 class Spoken:
-    """What one score says, looked at each 10 s."""
+    """What one score says, looked at each 100 s."""
 
     def __init__(self, around: Surroundings = CALM, pool: PoolPolicy = BUILT_IN) -> None:
         self.voices, self.fleet, self.around, self.pool = ScoreVoices(), Watched(), around, pool
 
     def look(self, probability: float, planes: int = 2, **changes: Any) -> bool:
         """Whether a would-be exclusion begins."""
-        now = self.fleet.now + 10.0
+        now = self.fleet.now + 100.0
         says = [risk_of(probability, planes, **changes)]
         opinions = self.voices.hear(says, lambda _: self.around, lambda _: self.pool, now)
-        return any(one.until is None for one in self.fleet.look(10.0, *opinions))
+        return any(one.until is None for one in self.fleet.look(100.0, *opinions))
 
     def excludes(self, probability: float, planes: int = 2, **changes: Any) -> bool:
         """Whether one begins while it says the same for longer than it takes to settle."""
@@ -221,7 +221,7 @@ def test_where_limits_differ_by_class_the_lowest_is_tried_for_all() -> None:
 
 def test_it_waits_for_the_settle_time_and_a_flicker_never_counts() -> None:
     begun = [(score := Spoken()).look(0.9)] + [score.look(0.9) for _ in range(8)]
-    assert begun == [False, False, False, True, *[False] * 5], "30 s"
+    assert begun == [False, False, False, True, *[False] * 5], "300 s"
     flickers = Spoken()
     assert not any(flickers.look(0.9) or flickers.look(0.2) for _ in range(8))
 

@@ -87,7 +87,7 @@ def by_the_score(name: FaultName, ramp_s: float, severity: float) -> Flag:
 
 
 def test_what_the_score_would_have_done_stands_beside_what_its_gate_lets_it_do() -> None:
-    flag = by_the_score(FaultName.SLOW_OVERHEATING, 600.0, 3.0)
+    flag = by_the_score(FaultName.STRAGGLER_CLOCK, 600.0, 1.0)
     assert (flag.rung, flag.rung_gated) == (Rung.EXCLUDE, Rung.SUSPECT)
     assert flag.first_excluded_at is not None and flag.risk > 0.42
 

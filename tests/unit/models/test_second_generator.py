@@ -56,7 +56,7 @@ def test_it_is_a_recording_whose_labels_name_what_is_there(folder: Path) -> None
     known = {
         "gpu": {row.gpu_uuid for row in recording.fleet},
         "node": set(recording.nodes),
-        "nic": ports,
+        "nic": {port.rpartition("/")[0] for port in ports},
         "mount": {mount for row in recording.fleet for mount in row.mounts},
         "job": {job.job_id for job in recording.jobs},
     }

@@ -87,3 +87,24 @@ def test_the_event_says_it_all_and_an_unknown_word_says_nothing() -> None:
     assert told.outcome is JobOutcome.NEUTRAL
     assert told_end(Event(id="x", kind=EventKind.JOB_ENDED, observed_at=5.0)) is None
     assert told_end(Event(id="x", kind=EventKind.CHECK_PASSED, observed_at=5.0)) is None
+
+
+def test_one_users_program_that_is_started_again_counts_twice_at_most() -> None:
+    again = [end(n, user="ann", nodes=4) for n in range(8)]
+    assert signals(*(end(n, nodes=4) for n in range(8)))
+    assert not signals(*again, end(9, user="bob", nodes=4))
+    assert tally_of(again, NOW).score == tally_of(again[:2], NOW).score
+    nobody = [end(n, user="") for n in range(8)]
+    assert tally_of(nobody, NOW).score > tally_of(nobody[:2], NOW).score
+
+
+def test_jobs_that_end_badly_on_many_nodes_at_once_blame_none_of_them() -> None:
+    ends = (end(1), end(2), end(3))
+    state = FleetState()
+    for number in range(8):
+        state.register(EntityRef(EntityKind.NODE, f"n{number}", f"n{number}"))
+    told = [
+        len(DETECTOR.detect(state, FleetContext(job_ends=dict.fromkeys(nodes, ends)), NOW))
+        for nodes in (["n0"], ["n0", "n1"], ["n0", "n1", "n2"])
+    ]
+    assert told == [1, 2, 0]

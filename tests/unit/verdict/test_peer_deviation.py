@@ -151,6 +151,30 @@ def test_an_idle_gpu_in_a_busy_job_is_told_and_an_idle_job_is_not() -> None:
     assert told(run(fleet, 600.0, tell)) == [("utilization_peers", gpu_ref(0, 0).key)]
 
 
+def test_a_node_that_rests_while_its_job_works_elsewhere_has_no_odd_gpu_or_port() -> None:
+    """It was drained or booted, or lost its rank: that is no single GPU's, nor any port's."""
+    fleet = Fleet(nodes=6, gpus=8)
+    fleet.jobs = {ref.key: "slurm:1" for ref in fleet.all_gpus()}
+    board = [ref for ref in fleet.all_gpus() if ref.node_id == "n0"]
+    others = [ref for ref in fleet.all_gpus() if ref.node_id != "n0"]
+    ports = [EntityRef(EntityKind.NIC, f"n{n}/mlx5_0/1", f"n{n}") for n in range(6)]
+    idle = {"gpus": 8}
+
+    def tell(now: float) -> None:
+        sent = (now - START) * 10e9
+        fleet.tell(others + board[idle["gpus"] :], at=now, gpu_utilization_ratio=0.98)
+        fleet.tell(board[: idle["gpus"]], at=now, gpu_utilization_ratio=0.0)
+        fleet.tell(ports[1:], at=now, nic_received_bytes_total=sent)
+        fleet.tell(ports[:1], at=now, nic_received_bytes_total=0.0)
+
+    assert run(fleet, 900.0, tell) == []
+    idle["gpus"] = 1
+    assert told(run(fleet, 900.0, tell)) == [
+        ("utilization_peers", board[0].key),
+        ("nic_receive_peers", "n0/mlx5_0/1"),
+    ]
+
+
 def test_a_slow_port_is_held_against_the_same_port_of_its_jobs_nodes() -> None:
     fleet = Fleet(nodes=6, gpus=1)
     fleet.jobs = {ref.key: "slurm:1" for ref in fleet.all_gpus()}

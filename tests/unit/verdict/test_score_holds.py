@@ -23,7 +23,7 @@ SCORE = item(
     acts_alone=False,
     max_rung=Rung.SUSPECT,
     plane=Plane.HISTORY,
-    received_at=NOW - 100,
+    received_at=NOW - 400,
 )
 FAULT = item(persistence=Persistence.BOOT)
 
