@@ -17,7 +17,7 @@ def test_some_healthy_rows_and_no_faulty_one_get_errors_that_go_on() -> None:
     found = with_chronic(rows, needed, GPU)
     assert not rows.any(), "the rows themselves stay as they are"
     hour, day, rise = (found[:, GPU.names.index(name)] for name in CHRONIC)
-    changed = found.any(axis=1)
+    changed = np.asarray(found.any(axis=1))
     assert not changed[needed].any()
     assert 0.9 * CHRONIC_SHARE < changed[~needed].mean() < 1.1 * CHRONIC_SHARE
     assert (day >= hour).all() and (rise <= hour).all()
