@@ -12,8 +12,11 @@ from typing import Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
 from gpuwarden_agent.setting_values import (
+    Cloud,
     ExporterAddress,
     parse_byte_count,
+    parse_cloud,
+    parse_cloud_url,
     parse_command,
     parse_exporters,
     parse_fast_seconds,
@@ -258,6 +261,21 @@ class AgentSettings:
     exporter_cert_key_file: Annotated[
         Path | None, Setting(parse_optional_path, "PEM private key of that certificate.")
     ] = None
+    cloud_events: Annotated[
+        Cloud | None,
+        Setting(
+            parse_cloud,
+            "Cloud whose metadata service is asked for coming maintenance, of which the server "
+            "makes planned leaves: aws or azure; none if empty.",
+        ),
+    ] = None
+    cloud_events_interval_s: Annotated[
+        float,
+        Setting(parse_seconds, "Cadence at which that service is asked, seconds."),
+    ] = 15.0
+    cloud_events_url: Annotated[
+        str, Setting(parse_cloud_url, "Address of that service, http and without a path.")
+    ] = "http://169.254.169.254"
     log_level: Annotated[
         str, Setting(parse_log_level, "Least severe log line: debug, info, warning, error.")
     ] = "info"

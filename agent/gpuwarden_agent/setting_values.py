@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -128,6 +129,33 @@ def parse_url(raw: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("give an address like https://gpuwarden.example:8750")
     _ = parts.port  # raises ValueError where it is not a number
+    return url
+
+
+class Cloud(StrEnum):
+    """Whose metadata service says what it will do to this node."""
+
+    AWS = "aws"
+    AZURE = "azure"
+
+
+def parse_cloud(raw: str) -> Cloud | None:
+    """A cloud, None where empty."""
+    name = raw.strip().lower()
+    if not name:
+        return None
+    try:
+        return Cloud(name)
+    except ValueError:
+        raise ValueError(f"give {' or '.join(Cloud)}, or leave it empty") from None
+
+
+def parse_cloud_url(raw: str) -> str:
+    """Address of a metadata service: http, no path."""
+    url = parse_url(raw)
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.path or parts.query or parts.username:
+        raise ValueError("give an address like http://169.254.169.254, without a path")
     return url
 
 

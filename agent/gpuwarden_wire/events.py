@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     DRIVER_RESPONDS = "driver_responds"
     CHECK_PASSED = "check_passed"  # evidence of recovery for one entity
     CHECK_FAILED = "check_failed"
+    CLOUD_EVENTS = "cloud_events"  # all that the cloud announces for the node, at a change
     JOB_ENDED = "job_ended"  # a job that ran on the node; told by a scheduler, not by agents
     JOB_LOSS = "job_loss"  # a loss that is not finite, or jumps; told by a training process
 

@@ -255,6 +255,7 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
             sweep_interval_s=settings.sweep_interval_s,
             patience=Patience(settings.silent_after_s, settings.gone_after_s),
             stopping=base.stopping,
+            cloud_lead_s=settings.cloud_lead_s,
         )
     )
     notifications.follow_sweeps(judging.sweep_age_s)

@@ -118,6 +118,13 @@ class Settings(BaseSettings):
         description="Seconds without a batch after which a silent node counts neither for the "
         "breaker nor for the size of its pool, on which the cap rests.",
     )
+    cloud_lead_s: float = Field(
+        default=300.0,
+        ge=0,
+        le=86_400,
+        description="Seconds before the time that a cloud announces (agents' cloud_events) at "
+        "which a node leaves.",
+    )
     future_tolerance_s: float = Field(
         default=60.0,
         ge=0,

@@ -15,3 +15,6 @@ class NoWindows:
 
     def end(self, connection: Connection, window_id: str, at: float, by: str) -> None:
         """Nothing."""
+
+    def forget(self) -> None:
+        """Nothing."""

@@ -39,8 +39,8 @@ def _nvml_xid(context: CollectorContext) -> EventFollower | None:
     return NvmlXidFollower(context.nvml_probe, context.nvml_settings)
 
 
-# Readers of exporters are loaded where they are wanted: with what they import, an HTTP client among
-# it, they weigh more than a MiB.
+# Readers of exporters and clouds are loaded where they are wanted: with what they import, an HTTP
+# client among it, those of exporters weigh more than a MiB.
 
 
 def _nvidia_smi(context: CollectorContext) -> Collector | None:
@@ -49,6 +49,14 @@ def _nvidia_smi(context: CollectorContext) -> Collector | None:
     from gpuwarden_agent.collectors import nvidia_smi
 
     return nvidia_smi.build(context)
+
+
+def _cloud_events(context: CollectorContext) -> Collector | None:
+    if context.settings.cloud_events is None:
+        return None
+    from gpuwarden_agent.collectors import cloud_events
+
+    return cloud_events.build(context)
 
 
 def _exporters(context: CollectorContext) -> Sequence[Collector]:
@@ -73,6 +81,7 @@ COLLECTORS: tuple[CollectorFactory, ...] = (
     _nvidia_smi,
     jobs.build,
     checks.build,
+    _cloud_events,
 )
 """Makers of collectors; None where the settings switch one off. A new collector adds its line."""
 

@@ -97,6 +97,10 @@ class Windows(Protocol):
         """End a window, in a transaction; "" and what has ended are let be."""
         ...
 
+    def forget(self) -> None:
+        """Windows changed: look at them anew."""
+        ...
+
 
 class PinBoard(Protocol):
     """Knows the pins."""

@@ -14,6 +14,7 @@ from gpuwarden_server.access.principals import Principal
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.ids import new_id
 from gpuwarden_server.decisions.hub import FeedHub
+from gpuwarden_server.decisions.pins.repository import read_sources
 from gpuwarden_server.decisions.ports import Author, Shown, Windows
 from gpuwarden_server.decisions.repository import read_frames
 from gpuwarden_server.fleet.directory import FleetDirectory
@@ -24,6 +25,7 @@ from gpuwarden_server.inventory.node_places import NodePlaces
 from gpuwarden_server.jobs.repository import read_ends_since
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import StoredBook
+from gpuwarden_server.judging.cloud_leaves import CloudLeaves, CloudSight
 from gpuwarden_server.judging.commands import JudgeDesk
 from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
@@ -65,6 +67,7 @@ from gpuwarden_verdict.features import FeatureScene
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.job_ends import WINDOW_S
 from gpuwarden_verdict.ledger import LedgerReading
+from gpuwarden_verdict.policy.case import Hold
 from gpuwarden_verdict.policy.document import Decision, Pin
 from gpuwarden_verdict.standby import Lease, Spare
 from gpuwarden_verdict.tuning.limits import Threshold
@@ -93,6 +96,7 @@ class JudgingParts:
         sweep_interval_s: Seconds between sweeps.
         patience: How long silence of a node means nothing yet.
         stopping: Set when the shutdown begins: streams end then.
+        cloud_lead_s: A node leaves so long before its cloud may begin, seconds.
     """
 
     state: Database
@@ -111,6 +115,7 @@ class JudgingParts:
     sweep_interval_s: float
     patience: Patience
     stopping: asyncio.Event
+    cloud_lead_s: float = 300.0
 
 
 class Judging:
@@ -170,7 +175,7 @@ class Judging:
             self._recall(connection, book, desk)
             self.spares.book.load(connection)
             frames = read_frames(connection, book.head.feed_id, REPLAY_FRAMES)
-        bench = self._bench(book, pools, desk, chronicle)
+        bench, pinning = self._bench(book, pools, desk, chronicle)
         self.board.fill(book)
         self.board.publish(bench.ledger.feed)
         parts.hub.start(book.head, frames)
@@ -185,7 +190,7 @@ class Judging:
             pools,
             bench.retirement,
             renaming,
-            Pinning(book, bench.reasoner.judge.reassess, parts.windows),
+            pinning,
             self.facts.contact_of,
         )
         words = StandbyWords(bench.promoter, book, self._desk.approved)
@@ -340,7 +345,7 @@ class Judging:
 
     def _bench(
         self, book: StoredBook, pools: PoolBook, desk: EventDesk, chronicle: Chronicle
-    ) -> Bench:
+    ) -> tuple[Bench, Pinning]:
         parts, facts = self._parts, self.facts
 
         def standing_of(node_id: str) -> NodeStanding:
@@ -360,7 +365,8 @@ class Judging:
             failed=failure_teller(self._meters),
         )
         promoter = Promoter(book, self.spares, self._standby_meters)
-        return Bench(
+        pinning = Pinning(book, reasoner.judge.reassess, parts.windows)
+        bench = Bench(
             state=parts.state,
             book=book,
             reasoner=reasoner,
@@ -373,4 +379,20 @@ class Judging:
             pools=pools,
             retirement=Retirement(book, facts),
             promoter=promoter,
+            clouds=self._clouds(pinning, pools, lambda node_id: standing_of(node_id).hold),
         )
+        with parts.state.read() as connection:
+            bench.clouds.note(read_recent_events(connection, book.position))
+        return bench, pinning
+
+    def _clouds(
+        self, pinning: Pinning, pools: PoolBook, hold_of: Callable[[str], Hold]
+    ) -> CloudLeaves:
+        def made_for(node_id: str) -> frozenset[str]:
+            with self._parts.state.read() as connection:
+                return read_sources(connection, node_id)
+
+        sight = CloudSight(
+            hold_of, lambda node_id: pools.pool(node_id).mode, made_for, self._parts.cloud_lead_s
+        )
+        return CloudLeaves(pinning, sight, self._meters)

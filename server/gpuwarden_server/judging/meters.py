@@ -35,6 +35,13 @@ class JudgeMeters:
             buckets=(0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0),
             registry=registry,
         )
+        self.cloud_leaves = Counter(
+            "gpuwarden_cloud_leaves_total",
+            "Planned leaves that follow what clouds announce: made, moved, ended, withheld (by the "
+            "pool's mode, or a person's pin), and announcements that were not understood.",
+            ["outcome"],
+            registry=registry,
+        )
         self.sweep_dropped = Counter(
             "gpuwarden_sweep_results_dropped_total",
             "Results of a sweep that were older than an event of the entity.",

@@ -9,10 +9,12 @@ from sqlalchemy import Connection
 
 from gpuwarden_server.access.domain import AuditEntry
 from gpuwarden_server.core.errors import ProblemError
+from gpuwarden_server.decisions.pins import repository as pin_rows
 from gpuwarden_server.decisions.ports import Author, Windows
 from gpuwarden_server.judging.worker import Concluded
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.domain import Findings, Outcome, key_of
+from gpuwarden_verdict.entities import EntityRef
 from gpuwarden_verdict.policy.document import Decision, Pin, PinKind
 from gpuwarden_verdict.policy.guards import BY_PIN
 
@@ -80,6 +82,40 @@ class Pinning:
         outcome = replace(outcome, changed_pins=tuple(over) if stays else ())
         return Concluded((outcome,), (audit,), pin, first=self.ending([pin], author.name, now))
 
+    def follow(
+        self,
+        node: EntityRef,
+        plans: Sequence[Pin],
+        ended: Sequence[Pin],
+        author: Author,
+        now: float,
+    ) -> Concluded:
+        """Leaves of a node that follow something else than a person's word.
+
+        Args:
+            node: The node.
+            plans: To be made.
+            ended: Of those that follow too: what they followed is over, or moved.
+            author: Who stands behind it.
+            now: Epoch seconds.
+        """
+        left = [one for one in self.book.pins_of(key_of(node)) if one not in ended]
+        outcome = self.reassess(Findings(node), now, [*left, *plans])
+        gone = {one.id for one in (*ended, *plans)}
+        others = tuple(one for one in outcome.ended_pins if one.id not in gone)
+        outcome = replace(outcome, pins=tuple(plans), ended_pins=(*others, *ended))
+        audits = [_audit("end_leave", (one,), (), author, now) for one in ended]
+        audits += [_audit("plan_leave", (), (one,), author, now) for one in plans]
+
+        def write_windows(connection: Connection) -> None:
+            for pin in ended:
+                self.windows.end(connection, pin.window_id, now, author.name)
+            for pin in plans:
+                self.windows.begin(connection, pin, now)
+            pin_rows.let_go(connection, ended)
+
+        return Concluded((outcome,), tuple(audits), None, write_windows, self.windows.forget)
+
     def behind(self, decision: Decision, now: float) -> tuple[Pin, ...]:
         """Pins that an exclusion rests on."""
         if decision.decided_by != BY_PIN:
@@ -109,7 +145,8 @@ class Pinning:
 
     def _former(self, pin: Pin) -> tuple[Pin, ...]:
         held = self.book.pins_of(key_of(pin.entity))
-        return tuple(one for one in held if one.leave is pin.leave)
+        # What follows a cloud stands beside people's own, and ends with what it follows.
+        return tuple(one for one in held if one.leave is pin.leave and not one.source)
 
     def _set(self, pin: Pin, former: Sequence[Pin], now: float) -> Outcome:
         held = self.book.pins_of(key_of(pin.entity))
@@ -152,10 +189,11 @@ def _told(pins: Sequence[Pin]) -> dict[str, object] | None:
     if not pins:
         return None
     pin = pins[0]
-    return {
+    told: dict[str, object] = {
         "id": pin.id,
         "kind": pin.kind.value,
         "starts_at": pin.starts_at,
         "expires_at": pin.expires_at,
         "check": pin.check,
     }
+    return {**told, "follows": pin.source} if pin.source else told

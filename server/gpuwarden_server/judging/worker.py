@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import queue
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Event, Thread
+from typing import Protocol
 
 import structlog
 from sqlalchemy import Connection
@@ -76,6 +77,31 @@ class Concluded:
 
 
 @dataclass(frozen=True, slots=True)
+class DueLeaves:
+    """Leaves of one node that follow what its cloud announced.
+
+    Attributes:
+        stored: The announcement.
+        concluded: What it amounts to.
+    """
+
+    stored: StoredEvent
+    concluded: Concluded
+
+
+class LeaveMaker(Protocol):
+    """Makes planned leaves of what clouds announce."""
+
+    def note(self, events: Iterable[StoredEvent]) -> None:
+        """Events came; most announce nothing."""
+        ...
+
+    def due(self, now: float) -> list[DueLeaves]:
+        """What is to be committed; asked again, it is not told again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class _Command:
     work: CommandWork
     future: Future[object]
@@ -98,6 +124,7 @@ class Bench:
         pools: Policy and what is out.
         retirement: Who left the fleet, and who is back.
         promoter: Leases spares.
+        clouds: Makes planned leaves of what clouds announce.
     """
 
     state: Database
@@ -112,6 +139,7 @@ class Bench:
     pools: PoolBook
     retirement: Retirement
     promoter: Promoter
+    clouds: LeaveMaker
 
 
 def failure_teller(meters: JudgeMeters) -> Callable[[Failure], None]:
@@ -282,6 +310,8 @@ class JudgeWorker:
             self._relocate(self._bench.reasoner.relocation.moved_into(inventoried, now), now)
         findings = self._bench.reasoner.findings_of(events, now)
         outcomes = self._bench.reasoner.conclude(findings.values(), now)
+        self._bench.clouds.note(events)
+        self._follow_clouds(now)
         committed = self._bench.ledger.commit(Judgement(outcomes, now, position=events[-1].row))
         self._bench.book.position = events[-1].row
         self._note_trouble(None)  # under load the pass goes on for long
@@ -293,6 +323,20 @@ class JudgeWorker:
             self._meters.event_delay.observe(max(0.0, published_at - stored.received_at))
         self._meters.events.inc(len(events))
         return set(findings)
+
+    def _follow_clouds(self, now: float) -> None:
+        """Planned leaves that clouds ask for, before what is judged with them is on record."""
+        for due in self._bench.clouds.due(now):
+            one = due.concluded
+            judgement = Judgement(one.outcomes, now, audits=one.audits, first=one.first)
+            try:
+                committed = self._bench.ledger.commit(judgement)
+            except (WriteFailed, SQLAlchemyError, TimeoutError):
+                self._bench.clouds.note([due.stored])
+                raise
+            if one.committed is not None:
+                one.committed()
+            self._take_over(committed)
 
     def _take_back(self, node_ids: frozenset[str], now: float) -> None:
         """Retired nodes that send again are of the fleet before anything is judged about them."""
@@ -381,6 +425,7 @@ class JudgeWorker:
         self._relocate(bench.reasoner.relocation.moved(now), now)
         bench.pools.recount()
         self._end_leases(now)
+        self._follow_clouds(now)
         result = bench.reasoner.sweeper.look(now, bench.reasoner.failed)
         self._save_memory(now)
         touched = self._judge_new_events()

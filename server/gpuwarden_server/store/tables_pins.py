@@ -22,6 +22,14 @@ pins = Table(
     Column("leave", Boolean, nullable=False, comment="told ahead of its time"),
     Column("check_asked", Boolean, nullable=False, comment="ends over a passed check only"),
     Column("window_id", String(32), nullable=False, comment="maintenance window, or none"),
+    Column(
+        "source",
+        String(255),
+        nullable=False,
+        server_default="",
+        comment="what a leave follows; '' for a person's, and once it is followed no more",
+    ),
     Column("ended_at", Float, comment="NULL while it holds or will"),
     Index("ix_pins_ended_at", "ended_at"),
+    Index("ix_pins_node_id", "node_id"),
 )

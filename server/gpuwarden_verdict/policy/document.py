@@ -313,6 +313,7 @@ class Pin:
         leave: It is a planned leave: known ahead of its time.
         check: What it excluded returns over a passed check only.
         window_id: Maintenance window that goes with it, "" for none.
+        source: What a planned leave follows, such as "aws:instance-event-…"; "" for a person's.
     """
 
     entity: EntityRef
@@ -326,6 +327,7 @@ class Pin:
     leave: bool = False
     check: bool = False
     window_id: str = ""
+    source: str = ""
 
     def holds(self, now: float) -> bool:
         """Whether it holds at a time, epoch seconds."""

@@ -31,6 +31,7 @@ def add(connection: Connection, made: Sequence[Pin]) -> None:
                 leave=pin.leave,
                 check_asked=pin.check,
                 window_id=pin.window_id,
+                source=pin.source,
             )
         )
 
@@ -47,6 +48,18 @@ def end(connection: Connection, ended: Sequence[Pin], at: float) -> None:
     """Note that pins hold no more."""
     for pin in ended:
         connection.execute(update(pins).where(pins.c.id == pin.id).values(ended_at=at))
+
+
+def let_go(connection: Connection, followed: Sequence[Pin]) -> None:
+    """Note that leaves end with what they followed: should it come back, they do."""
+    for pin in followed:
+        connection.execute(update(pins).where(pins.c.id == pin.id).values(source=""))
+
+
+def read_sources(connection: Connection, node_id: str) -> frozenset[str]:
+    """What leaves of a node follow, or followed until a person ended them."""
+    statement = select(pins.c.source).where(pins.c.node_id == node_id, pins.c.source != "")
+    return frozenset(connection.execute(statement).scalars())
 
 
 def read_live(connection: Connection) -> list[Pin]:
@@ -67,4 +80,5 @@ def _pin(row: Row[Any]) -> Pin:
         leave=row.leave,
         check=row.check_asked,
         window_id=row.window_id,
+        source=row.source,
     )
