@@ -362,13 +362,15 @@ def test_a_killed_server_follows_what_it_had_taken(tmp_path: Path) -> None:
         node = introduced(server)
         at = time.time() + 3600
         node.events(announce(("e1", "system-reboot", at)))
+        node.close()
+        server.admin.close()
         process.kill()
         server = process.start()
         wait_for(lambda: len(pins(server)) == 1, what="planned once")
         wait_sweeps(server, 2)
         assert len(pins(server)) == 1
         assert [action for _, action in audited(server)] == ["plan_leave"]
-        node.close()
+        server.admin.close()
     finally:
         process.close()
 
