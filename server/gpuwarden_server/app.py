@@ -15,6 +15,7 @@ from gpuwarden_server.access.enrolment_endpoints import enrolment_router
 from gpuwarden_server.access.tokens import EnrolmentDesk
 from gpuwarden_server.actuators.endpoints import actuators_router
 from gpuwarden_server.actuators.feature import Actuators, make_actuators
+from gpuwarden_server.actuators.remedy_desk import RemedyDesk
 from gpuwarden_server.api.meters import install_fleet_meters
 from gpuwarden_server.api.reach import nodes_of
 from gpuwarden_server.api.renaming import renaming_router
@@ -299,7 +300,8 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield holds_router(state, judging, base.clock)
     yield exclusions_router(judging.board)
     yield from side.policies.routers()
-    yield actuators_router(side.actuators, state)
+    remedies = RemedyDesk(side.actuators, state, base.clock, judging.board, judging)
+    yield actuators_router(side.actuators, state, remedies)
     yield repair_router(base.directory, judging)
     yield standby_router(judging.spares, judging, base.directory, state)
     changed = side.notifications.silences_changed

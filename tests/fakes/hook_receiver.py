@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from standardwebhooks import Webhook, WebhookVerificationError
@@ -20,12 +21,16 @@ class HookReceiver:
         held: Our reasons by node.
         asked: Acts in order; "get" for what was read by GET.
         answers: Answers to give before it works, in order.
+        jobs: What it says runs on every node.
+        remedied: Requests of a reset, reboot or replacement, in order.
     """
 
     secret: str
     held: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     answers: list[Reply] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
+    remedied: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, posted: Posted) -> Reply:
         """Carry a request out."""
@@ -47,6 +52,8 @@ class HookReceiver:
                 self.held[request["node"]] = request["reason"]
             case "release":
                 self.held.pop(request["node"], None)
+            case "reset" | "reboot" | "replace":
+                self.remedied.append(request)
         return Reply(204)
 
     def _read(self, nodes: list[str]) -> Reply:
@@ -54,6 +61,7 @@ class HookReceiver:
             node: {
                 "hold": "ours" if node in self.held else "free",
                 "reason": self.held.get(node, ""),
+                "jobs": self.jobs,
             }
             for node in {*nodes, *self.held}
         }

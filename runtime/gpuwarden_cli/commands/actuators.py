@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     group.callback(invoke_without_command=True)(_root)
     group.command("list")(list_actuators)
     group.command("log")(log)
+    group.command("ask")(ask)
     app.add_typer(group, name="actuators")
 
 
@@ -59,6 +60,26 @@ def log(
         return
     columns = ("AGE", "ACTUATOR", "NODE", "ACT", "PHASE", "BEFORE", "AFTER", "REASON")
     print_table(columns, map(_step, items), "nothing was done so far")
+
+
+def ask(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="A node that exclusions in force keep out.")],
+    act: Annotated[str, typer.Argument(help="reset, reboot or replace.")],
+    reason: Annotated[str, typer.Option(help="Kept in history and audit.")],
+    actuator: Annotated[str | None, typer.Option(help="Who does it, where several can.")] = None,
+) -> None:
+    """Ask a command or webhook for a reset, reboot or replacement of a node that is out.
+
+    The node goes into repair: a passed check brings it back. It is done once, and what fails is not
+    tried again by itself.
+    """
+    body = {"act": act, "actuator": actuator, "reason": reason}
+    with open_client(context) as client:
+        one = client.raw_post(f"/v1/nodes/{node}/remedies", body)
+    told = "would be asked (dry run)" if one["phase"] == "dry_run" else "is asked"
+    print(f"{one['actuator']} {told} to {one['act']} {one['node_id']}")
+    print(f"gpuwarden actuators log --node {node} shows how it ends")
 
 
 def _consumer(one: dict[str, Any]) -> tuple[str, ...]:

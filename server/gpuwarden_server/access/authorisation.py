@@ -82,6 +82,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("GET", "/v1/nodes/{node_id}"): _READ,
         ("GET", "/v1/nodes/{node_id}/why"): _READ,
         ("POST", "/v1/nodes/{node_id}/repair"): _OPERATE,
+        ("POST", "/v1/nodes/{node_id}/remedies"): _OPERATE,
         ("POST", "/v1/nodes/{node_id}/retire"): _OPERATE,
         ("POST", "/v1/nodes/{node_id}/rename"): _OPERATE,
         ("POST", "/v1/nodes"): _OPERATE,

@@ -19,8 +19,9 @@ from gpuwarden_server.actuators.requests import (
     move_request,
     read_request,
     release_request,
+    remedy_request,
 )
-from gpuwarden_verdict.actuation import Found, Wanted
+from gpuwarden_verdict.actuation import Act, Found, Wanted
 
 _MEND = "Run it by hand with a request of docs/actuators.md on its standard input"
 SIGNATURE = "GPUWARDEN_SIGNATURE"
@@ -47,6 +48,10 @@ class CommandActuator:
     def move(self, node_id: str, jobs: Collection[str]) -> None:
         """Ask for {"act": "move"}."""
         self._ask(move_request(node_id, jobs))
+
+    def remedy(self, act: Act, wanted: Wanted, reason: str) -> None:
+        """Ask for {"act": "reset"}, "reboot" or "replace"."""
+        self._ask(remedy_request(act, wanted, reason))
 
     def release(self, node_id: str) -> None:
         """Ask for {"act": "release"}."""

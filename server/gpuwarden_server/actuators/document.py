@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuwarden_verdict.actuation import Drift
+from gpuwarden_verdict.actuation import Act, Drift
 from gpuwarden_verdict.entities import Rung
 
 
@@ -69,12 +69,14 @@ class CommandTarget:
         command: The program and its arguments; the request comes as JSON on its stdin.
         secret: Signs the request, "" for none.
         move_from: From which rung on it is asked to move what runs there; None never.
+        remedies: What people may ask it to do to hardware; nothing unless the file says so.
     """
 
     common: Common
     command: tuple[str, ...]
     secret: str = ""
     move_from: Rung | None = None
+    remedies: frozenset[Act] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class WebhookTarget:
         secret: Signs requests as Standard Webhooks have it.
         read_url: Where it is asked by GET how nodes stand, "" to post that too.
         move_from: From which rung on it is asked to move what runs there; None never.
+        remedies: What people may ask it to do to hardware; nothing unless the file says so.
     """
 
     common: Common
@@ -94,6 +97,7 @@ class WebhookTarget:
     secret: str = field(repr=False)
     read_url: str = field(default="", repr=False)
     move_from: Rung | None = None
+    remedies: frozenset[Act] = frozenset()
 
 
 Target = SlurmTarget | FilesTarget | CommandTarget | WebhookTarget

@@ -11,6 +11,7 @@ from gpuwarden_verdict.actuation import Act, Hold
 class Phase(StrEnum):
     """How far a step came."""
 
+    ASKED = "asked"  # a person asked for it, and its turn has not come
     BEGUN = "begun"  # written before the first byte goes out
     DONE = "done"  # read back as wanted
     FAILED = "failed"  # the consumer refused, or shows something else; tried again

@@ -6,13 +6,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.actuators.feature import Actuators
+from gpuwarden_server.actuators.remedy_desk import RemedyDesk
 from gpuwarden_server.actuators.repository import read_page
 from gpuwarden_server.actuators.schemas import (
     ActuationPage,
     ActuationView,
     ActuatorList,
     ActuatorView,
+    RemedyBody,
 )
 from gpuwarden_server.core.pages import (
     LARGEST_PAGE,
@@ -21,10 +24,12 @@ from gpuwarden_server.core.pages import (
     decode_cursor,
     encode_cursor,
 )
+from gpuwarden_server.decisions.ports import Author
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.actuation import Act
 
 
-def actuators_router(actuators: Actuators, state: Database) -> APIRouter:
+def actuators_router(actuators: Actuators, state: Database, remedies: RemedyDesk) -> APIRouter:
     """Routes of what is done outside."""
     router = APIRouter(prefix="/v1", tags=["actuators"])
 
@@ -50,5 +55,14 @@ def actuators_router(actuators: Actuators, state: Database) -> APIRouter:
             items=[ActuationView.of(one) for one in page],
             next_cursor=encode_cursor(last) if last else None,
         )
+
+    @router.post(
+        "/nodes/{node_id}/remedies",
+        status_code=201,
+        summary="Ask for a reset, reboot or replacement of a node that is out; it goes into repair",
+    )
+    def ask_remedy(node_id: str, body: RemedyBody, caller: Caller) -> ActuationView:
+        author = Author(caller.name, caller.key_id, body.reason, caller.role.value)
+        return ActuationView.of(remedies.ask(node_id, Act(body.act), body.actuator, author))
 
     return router

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,7 +23,7 @@ from gpuwarden_server.actuators.document import (
     WebhookTarget,
 )
 from gpuwarden_server.core.errors import StartError
-from gpuwarden_verdict.actuation import Drift
+from gpuwarden_verdict.actuation import Act, Drift
 from gpuwarden_verdict.entities import Rung
 
 MOST_ACTUATORS = 16
@@ -33,6 +33,7 @@ _RUNGS = {"exclude": Rung.EXCLUDE, "drain": Rung.DRAIN, "evict": Rung.EVICT, "ne
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Patterns = Annotated[list[str], msgspec.Meta(min_length=1)]
+_Remedy = Literal["reset", "reboot", "replace"]
 Variables = Callable[[str], str | None]
 
 
@@ -64,6 +65,7 @@ class _Command(_Entry, tag="command"):
     command: Annotated[list[str], msgspec.Meta(min_length=1)]
     secret_env: str = ""
     move_from: str = "never"
+    remedies: list[_Remedy] = msgspec.field(default_factory=list)
 
 
 class _Webhook(_Entry, tag="webhook"):
@@ -71,6 +73,7 @@ class _Webhook(_Entry, tag="webhook"):
     secret_env: str
     read_url: str = ""
     move_from: str = "never"
+    remedies: list[_Remedy] = msgspec.field(default_factory=list)
 
 
 _Any = _Slurm | _Files | _Command | _Webhook
@@ -146,7 +149,10 @@ def _target(where: str, entry: _Any, variables: Variables) -> Target:
     if isinstance(entry, _Webhook):
         return _webhook(where, entry, common, variables)
     secret = _secret(where, entry.secret_env, variables) if entry.secret_env else ""
-    return CommandTarget(common, tuple(entry.command), secret, _rung(where, entry.move_from))
+    return CommandTarget(
+        *(common, tuple(entry.command), secret, _rung(where, entry.move_from)),
+        frozenset(map(Act, entry.remedies)),
+    )
 
 
 def _webhook(where: str, entry: _Webhook, common: Common, variables: Variables) -> WebhookTarget:
@@ -157,7 +163,10 @@ def _webhook(where: str, entry: _Webhook, common: Common, variables: Variables) 
     if not _is_signing_secret(secret):
         mend = "echo whsec_$(openssl rand -base64 32)"
         raise ValueError(f"{where}.secret_env: not whsec_ and base64 of 24 bytes or more: {mend}")
-    return WebhookTarget(common, entry.url, secret, entry.read_url, _rung(where, entry.move_from))
+    return WebhookTarget(
+        *(common, entry.url, secret, entry.read_url, _rung(where, entry.move_from)),
+        frozenset(map(Act, entry.remedies)),
+    )
 
 
 def _secret(where: str, name: str, variables: Variables) -> str:

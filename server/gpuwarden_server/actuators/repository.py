@@ -14,7 +14,7 @@ from gpuwarden_server.actuators.domain import Actuation, Phase
 from gpuwarden_server.core.pages import LARGEST_ROW, Cursor
 from gpuwarden_server.store.tables_actuators import actuations, actuator_holds
 from gpuwarden_server.store.upsert import upsert
-from gpuwarden_verdict.actuation import Act, Held, Hold
+from gpuwarden_verdict.actuation import REMEDIES, Act, Held, Hold
 from gpuwarden_verdict.incidents.moves import GPUWARDEN
 
 
@@ -39,7 +39,8 @@ def end(connection: Connection, step: Actuation) -> None:
         )
     )
     if step.phase is Phase.DONE:
-        _hold(connection, step)
+        if step.act not in REMEDIES:
+            _hold(connection, step)
         record_audit(connection, _audit(step))
 
 
@@ -48,6 +49,25 @@ def read_open(connection: Connection, actuator: str) -> list[Actuation]:
     c = actuations.c
     chosen = select(actuations).where(c.actuator == actuator, c.phase == Phase.BEGUN.value)
     return [_step(row) for row in connection.execute(chosen.order_by(c.row))]
+
+
+def read_asked(connection: Connection, actuator: str) -> list[Actuation]:
+    """What people asked for and nobody has begun, oldest first."""
+    c = actuations.c
+    chosen = select(actuations).where(c.actuator == actuator, c.phase == Phase.ASKED.value)
+    return [_step(row) for row in connection.execute(chosen.order_by(c.row))]
+
+
+def move(connection: Connection, step: Actuation) -> None:
+    """Write that what was asked is begun."""
+    connection.execute(
+        update(actuations).where(actuations.c.row == step.row).values(phase=step.phase.value)
+    )
+
+
+def numbered(step: Actuation, row: int) -> Actuation:
+    """The step as it is stored."""
+    return replace(step, row=row)
 
 
 def read_holds(connection: Connection, actuator: str) -> Mapping[str, Held]:

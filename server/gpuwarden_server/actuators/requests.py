@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from gpuwarden_verdict.actuation import TAG, Wanted
+from gpuwarden_verdict.actuation import TAG, Act, Wanted
 
 
 def read_request(nodes: Collection[str]) -> Mapping[str, object]:
@@ -28,6 +28,18 @@ def exclude_request(wanted: Wanted) -> Mapping[str, object]:
 def move_request(node_id: str, jobs: Collection[str]) -> Mapping[str, object]:
     """Asks for jobs to be moved off a node."""
     return {"act": "move", "tag": TAG, "node": node_id, "jobs": sorted(jobs)}
+
+
+def remedy_request(act: Act, wanted: Wanted, reason: str) -> Mapping[str, object]:
+    """Asks for something to be done to a node that is out."""
+    return {
+        "act": act.value,
+        "tag": TAG,
+        "node": wanted.node_id,
+        "decisions": wanted.decisions,
+        "gpus": wanted.gpus,
+        "reason": reason,
+    }
 
 
 def release_request(node_id: str) -> Mapping[str, object]:

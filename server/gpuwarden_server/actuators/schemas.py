@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -118,6 +118,27 @@ class ActuationView(BaseModel):
             begun_at=step.begun_at,
             ended_at=step.ended_at,
         )
+
+
+class RemedyBody(BaseModel):
+    """What is to be done to the hardware of a node that is out."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"act": "reboot", "reason": "XID 79, vendor case 4711"}]},
+    )
+
+    act: Annotated[
+        Literal["reset", "reboot", "replace"],
+        Field(description="reset its excluded GPUs, start it anew, or give another machine"),
+    ]
+    actuator: Annotated[
+        str | None,
+        Field(max_length=40, description="who does it; null where only one of the file may"),
+    ] = None
+    reason: Annotated[
+        str, Field(min_length=1, max_length=1000, description="Kept in history and audit.")
+    ]
 
 
 class ActuationPage(BaseModel):

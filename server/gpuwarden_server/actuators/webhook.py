@@ -21,9 +21,10 @@ from gpuwarden_server.actuators.requests import (
     move_request,
     read_request,
     release_request,
+    remedy_request,
 )
 from gpuwarden_server.core.answer import Answer
-from gpuwarden_verdict.actuation import TAG, Found, Wanted
+from gpuwarden_verdict.actuation import TAG, Act, Found, Wanted
 
 LARGEST_ANSWER = 16 * 1024 * 1024
 _MEND = "It must answer within timeout_s with 2xx; docs/actuators.md has the requests"
@@ -54,6 +55,10 @@ class WebhookActuator:
     def move(self, node_id: str, jobs: Collection[str]) -> None:
         """Ask for {"act": "move"}."""
         self._post(move_request(node_id, jobs))
+
+    def remedy(self, act: Act, wanted: Wanted, reason: str) -> None:
+        """Ask for {"act": "reset"}, "reboot" or "replace"."""
+        self._post(remedy_request(act, wanted, reason))
 
     def release(self, node_id: str) -> None:
         """Ask for {"act": "release"}."""

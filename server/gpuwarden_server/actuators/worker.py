@@ -16,10 +16,12 @@ from gpuwarden_server.actuators.document import FilesTarget, Target
 from gpuwarden_server.actuators.domain import Actuation, Phase
 from gpuwarden_server.actuators.meters import ActuatorMeters
 from gpuwarden_server.actuators.ports import Actuator, ActuatorError
+from gpuwarden_server.actuators.remedies import RemedyCarrier
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.store.database import Database
 from gpuwarden_server.store.writer import WriteFailed
 from gpuwarden_verdict.actuation import (
+    REMEDIES,
     Act,
     Found,
     Hold,
@@ -100,6 +102,7 @@ class ActuatorWorker:
         self._pause_s = SHORTEST_PAUSE_S
         self._waiting: dict[tuple[str, Act], _Failed] = {}
         self._left: dict[int, float] = {}
+        self._remedies = RemedyCarrier(parts.target, parts.actuator, parts.state, parts.clock)
         self._began: float | None = None
 
     @property
@@ -164,12 +167,23 @@ class ActuatorWorker:
             for step in steps:
                 if act in step.acts and self._may_carry(step, act):
                     self._carry(step, act)
+        self._carry_remedies(unsettled)
         if due and not self._parts.target.common.dry_run:
             self._look_over(self._wanted())
 
+    def _carry_remedies(self, unsettled: frozenset[str]) -> None:
+        """What people asked to be done to hardware, once each."""
+        for row in self._remedies.asked():
+            if self._stopping.is_set() or not self._parts.may_act():
+                return
+            if row.node_id not in unsettled:
+                over = self._remedies.carry(row, self._wanted())
+                name = self._parts.target.common.name
+                self._parts.meters.steps.labels(name, over.act.value, over.phase.value).inc()
+
     def _wanted(self) -> Mapping[str, Wanted]:
         wanted = wanted_nodes(self._parts.feed())
-        return {node: one for node, one in wanted.items() if self._is_for(node)}
+        return {node: one for node, one in wanted.items() if self.is_for(node)}
 
     def _may_carry(self, step: Step, act: Act) -> bool:
         """Whether a step of the plan still holds, and its turn has come."""
@@ -203,15 +217,16 @@ class ActuatorWorker:
         with parts.state.read() as connection:
             held = repository.read_holds(connection, target.common.name)
         found = parts.actuator.read({*wanted, *held})
-        kept = {n: one for n, one in found.items() if self._is_for(n) or n in held}
+        kept = {n: one for n, one in found.items() if self.is_for(n) or n in held}
         move_from = None if isinstance(target, FilesTarget) else target.move_from
         planned = plan_steps(wanted, kept, held, target.common.drift, move_from=move_from)
-        steps = [step if self._is_for(step.node_id) else _given_up(step) for step in planned]
+        steps = [step if self.is_for(step.node_id) else _given_up(step) for step in planned]
         self.look = Look(tuple(steps), parts.clock.now(), self.look.trouble)
         parts.meters.show(target.common.name, steps, self.look.looked_at)
         return steps
 
-    def _is_for(self, node_id: str) -> bool:
+    def is_for(self, node_id: str) -> bool:
+        """Whether a node is among those that the operator's file gives it."""
         return any(fnmatchcase(node_id, one) for one in self._parts.target.common.nodes)
 
     def _settle(self, wanted: Mapping[str, Wanted]) -> frozenset[str]:
@@ -250,7 +265,8 @@ class ActuatorWorker:
                 here = self._parts.actuator.read({step.node_id}).get(step.node_id, here)
         phase = Phase.DONE if _shows(step.act, step.jobs, here) else Phase.LOST
         now = self._parts.clock.now()
-        self._end(repository.ended(step, phase, here.hold, "found after a restart", now))
+        told = "cut short: nobody can tell" if step.act in REMEDIES else "found after a restart"
+        self._end(repository.ended(step, phase, here.hold, told, now))
         self._left.pop(step.row, None)
         return True
 
@@ -368,7 +384,9 @@ def _given_up(step: Step) -> Step:
 
 
 def _shows(act: Act, jobs: Sequence[str], here: Found) -> bool:
-    """Whether a consumer shows what a step was to bring about."""
+    """Whether a consumer shows what a step was to bring about; of hardware it shows nothing."""
+    if act in REMEDIES:
+        return False
     if act is Act.EXCLUDE:
         return here.hold is Hold.OURS
     if act is Act.RELEASE:

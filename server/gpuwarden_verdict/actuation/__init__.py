@@ -1,6 +1,7 @@
 """What a consumer of exclusions must do next: wanted against found. Pure: values in, steps out."""
 
 from gpuwarden_verdict.actuation.domain import (
+    REMEDIES,
     TAG,
     Act,
     Drift,
@@ -15,6 +16,7 @@ from gpuwarden_verdict.actuation.plan import plan_steps
 from gpuwarden_verdict.actuation.wanting import wanted_nodes
 
 __all__ = [
+    "REMEDIES",
     "TAG",
     "Act",
     "Drift",

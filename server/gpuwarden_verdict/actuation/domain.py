@@ -30,6 +30,13 @@ class Act(StrEnum):
     EXCLUDE = "exclude"  # no new work there
     MOVE = "move"  # what runs there leaves
     RELEASE = "release"  # our own exclusion ends
+    RESET = "reset"  # a person asks for its excluded GPUs to be reset
+    REBOOT = "reboot"  # a person asks for the node to be started anew
+    REPLACE = "replace"  # a person asks for another machine in its place
+
+
+REMEDIES = frozenset({Act.RESET, Act.REBOOT, Act.REPLACE})
+"""What is done to hardware: asked for by people, never planned, never repeated by itself."""
 
 
 class Standing(StrEnum):
