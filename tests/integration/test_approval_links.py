@@ -15,7 +15,7 @@ import pytest
 from gpuwarden_server.config import Settings
 from gpuwarden_server.notifications.document import Endpoint, EndpointKind
 from gpuwarden_verdict.policy.document import DecisionPhase, Mode
-from tests.builders.feed import exclusions_of, get, quick_settings, xid_event
+from tests.builders.feed import exclusions_of, get, quick_settings, wait_sweeps, xid_event
 from tests.builders.notifying import Story
 from tests.builders.server import Feeder, Running, make_client, make_gpu, running_server
 from tests.fakes.answering import answering
@@ -187,3 +187,71 @@ def test_nobody_approves_without_a_key_where_nobody_asked_for_links(
     lasts = Settings.model_fields["approval_link_s"].default
     with running_server(settings.model_copy(update={"approval_link_s": lasts})) as server:
         assert "approve_url" not in advised(server, receiver)
+
+
+LADDER = """
+[defaults]
+mode = "{mode}"
+settle_s = 0.4
+dwell_s = 0.5
+cap = {{ max_nodes = 50, max_percent = 100 }}
+
+[[defaults.rules]]
+rungs = ["drain", "evict"]
+mode = "advise"
+"""
+
+
+def proposed(receiver: Receiver) -> list[dict[str, Any]]:
+    bodies = list(receiver.bodies.values())
+    return [one["data"] for one in bodies if one["type"] == "decision.proposed"]
+
+
+def test_a_higher_rung_beside_an_exclusion_in_force_is_asked_for(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    settings = settings_of(tmp_path, receiver, f'console_url = "{PUBLIC}"')
+    assert settings.policy_file is not None
+    settings.policy_file.write_text(LADDER.format(mode="act"))
+    with running_server(settings) as server, make_client(server.url, None) as anybody:
+        node = Feeder(server, server.mint("agent", "n0"), "n0")
+        node.introduce([make_gpu(0, "n0")])
+        node.events(xid_event(95, "0000:10:00.0"))
+        (asked,) = wait_for(lambda: proposed(receiver), what="asked for")
+        assert (asked["phase"], asked["rung"], asked["advised"]) == ("in_force", "exclude", "evict")
+        page = anybody.get(path_of(asked))
+        assert "Evict GPU GPU-n0-0 on n0?" in page.text
+        done = anybody.post(path_of(asked), data={"name": "ann", **form_of(page)})
+        assert "Approved by ann (link)" in done.text
+        assert get(server, f"/v1/decisions/{asked['id']}")["rung"] == "evict"
+        assert "<form" not in anybody.get(path_of(asked)).text
+        assert len(proposed(receiver)) == 1
+        node.close()
+
+
+def test_advice_that_rises_is_told_once_a_rung_and_asks_by_a_link_of_its_own(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    settings = settings_of(tmp_path, receiver, f'console_url = "{PUBLIC}"')
+    with running_server(settings) as server, make_client(server.url, None) as anybody:
+        node, first = advising(server, receiver, "n0")
+        page = anybody.get(path_of(first))
+        anybody.post(path_of(first), data={"name": "ann", **form_of(page)})
+        assert phase_of(server, first) == "in_force"
+        node.events(xid_event(95, "0000:10:00.0"))
+        _, second = wait_for(
+            lambda: len(proposed(receiver)) == 2 and proposed(receiver), what="told of the rise"
+        )
+        assert (second["id"], second["advised"]) == (first["id"], "evict")
+        assert "<form" not in anybody.get(path_of(first)).text, "it has approved what it could"
+        risen = anybody.get(path_of(second))
+        assert "Evict GPU" in risen.text
+        node.events(xid_event(95, "0000:10:00.0"))
+        wait_sweeps(server, 3)
+        assert len(proposed(receiver)) == 2, "once a rung"
+        ids = [one for one in receiver.bodies if one.startswith("msg_decision_proposed")]
+        assert sorted(ids) == [
+            f"msg_decision_proposed_{first['id']}",
+            f"msg_decision_proposed_{first['id']}_4",
+        ]
+        node.close()

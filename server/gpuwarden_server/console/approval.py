@@ -24,8 +24,11 @@ from gpuwarden_server.decisions.ports import Author, DecisionDesk, shown_of
 from gpuwarden_server.decisions.repository import StoredDecisionMove
 from gpuwarden_server.decisions.schemas import rung_name
 from gpuwarden_server.store.database import Database
+from gpuwarden_verdict.exclusions import covers
+from gpuwarden_verdict.incidents.moves import GPUWARDEN
 from gpuwarden_verdict.policy.approval import LINK
 from gpuwarden_verdict.policy.document import Decision, DecisionPhase, Mode
+from gpuwarden_verdict.policy.words import approvable
 
 LARGEST_FORM = 8192
 LONGEST_NAME = 100
@@ -69,8 +72,8 @@ class _Pages:
         found = self._found(token)
         if isinstance(found, Response):
             return found
-        decision, moves = found
-        if decision.phase not in _WAITS:
+        decision, moves, made_at = found
+        if not _asks(decision, moves, made_at):
             return self._over(decision, moves)
         return self._ask(token, decision)
 
@@ -79,8 +82,8 @@ class _Pages:
         found = self._found(token)
         if isinstance(found, Response):
             return found
-        decision, moves = found
-        if decision.phase not in _WAITS:
+        decision, moves, made_at = found
+        if not _asks(decision, moves, made_at):
             return self._over(decision, moves)
         told = _fields(body)
         shown = self._links.shown(token, told.get("word", ""))
@@ -101,8 +104,8 @@ class _Pages:
             return self._page(error.status, "Nothing was approved", said)
         return self._over(*self._read(decision.id))
 
-    def _found(self, token: str) -> tuple[Decision, list[StoredDecisionMove]] | Response:
-        """The decision of a link, or the page that says why there is none."""
+    def _found(self, token: str) -> tuple[Decision, list[StoredDecisionMove], float] | Response:
+        """The decision of a link and when that was made, or the page that says why there is none."""
         claim = self._links.read(token)
         if claim is None:
             said = _p("It was not made by this server, or not all of it was copied.")
@@ -115,7 +118,7 @@ class _Pages:
         decision, moves = self._read(claim.decision_id)
         if claim.is_over:
             return self._expired(claim)
-        return decision, moves
+        return decision, moves, claim.made_at
 
     def _read(self, decision_id: str) -> tuple[Decision, list[StoredDecisionMove]]:
         with self._state.read() as connection:
@@ -126,7 +129,7 @@ class _Pages:
         return known[0], moves
 
     def _ask(self, token: str, decision: Decision, failed: str = "", status: int = 200) -> Response:
-        what = f"{rung_name(decision.rung).capitalize()} {_named(decision)}?"
+        what = f"{rung_name(shown_of(decision).rung).capitalize()} {_named(decision)}?"
         body = _reasons(decision) + _facts(decision)
         if decision.mode is Mode.OBSERVE:
             return self._page(
@@ -151,7 +154,7 @@ class _Pages:
 
     def _over(self, decision: Decision, moves: list[StoredDecisionMove]) -> Response:
         """It waits no more: who approved it, or what became of it."""
-        approved = [m for m in moves if m.after == DecisionPhase.IN_FORCE and m.before in _WAITS]
+        approved = _approvals(moves)
         title = f"{_named(decision)}: {decision.phase.value.replace('_', ' ')}"
         said = ""
         if approved:
@@ -173,6 +176,28 @@ class _Pages:
         page = self._frame.substitute(title=escape(title), body=body)
         headers = page_headers(page, "'self'") | {"Cache-Control": "no-store"}
         return Response(page, status, headers, media_type="text/html; charset=utf-8")
+
+
+def _asks(decision: Decision, moves: list[StoredDecisionMove], made_at: float) -> bool:
+    """Whether a link still has something to ask for; one that was made before an approval has not.
+
+    What rises afterwards is asked for by a link of its own.
+    """
+    if any(move.at >= made_at for move in _approvals(moves)):
+        return False
+    return decision.phase in _WAITS or approvable(decision) is not None
+
+
+def _approvals(moves: list[StoredDecisionMove]) -> list[StoredDecisionMove]:
+    """Moves that brought it into force, and those by which a person raised it."""
+    found, rung = [], 0
+    for move in moves:
+        if move.after == DecisionPhase.IN_FORCE:
+            raised = move.before == DecisionPhase.IN_FORCE and move.rung > rung
+            if move.before in _WAITS or (raised and move.author != GPUWARDEN):
+                found.append(move)
+        rung = move.rung
+    return found
 
 
 def _fields(body: bytes) -> dict[str, str]:
@@ -204,7 +229,8 @@ def _reasons(decision: Decision) -> str:
 def _facts(decision: Decision) -> str:
     told: Iterable[tuple[str, str]] = (
         ("decision", decision.id),
-        ("asks for", rung_name(decision.rung)),
+        ("asks for", rung_name(shown_of(decision).rung)),
+        ("in force", rung_name(decision.rung) if covers(decision) else ""),
         ("fault", decision.fault_class.value),
         ("confidence", f"{decision.confidence:.0%}"),
         ("decided by", decision.decided_by),

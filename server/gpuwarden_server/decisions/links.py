@@ -31,10 +31,12 @@ class Claim:
     Attributes:
         decision_id: Of what.
         is_over: Whether its time has passed.
+        made_at: When it was made, epoch seconds.
     """
 
     decision_id: str
     is_over: bool
+    made_at: float
 
 
 class ApprovalLinks:
@@ -57,7 +59,7 @@ class ApprovalLinks:
         """Where the page of a decision is, "" where no links are made."""
         if self._lasts_s <= 0:
             return ""
-        until = f"{int(self._clock.now() + self._lasts_s):x}"
+        until = f"{int((self._clock.now() + self._lasts_s) * 1000):x}"  # milliseconds
         return f"{LINK_PATH}{decision_id}.{until}.{self._signature('open', decision_id, until)}"
 
     def read(self, token: str) -> Claim | None:
@@ -68,7 +70,8 @@ class ApprovalLinks:
         decision_id, until, signature = found.groups()
         if not hmac.compare_digest(signature, self._signature("open", decision_id, until)):
             return None
-        return Claim(decision_id, int(until, 16) <= self._clock.now())
+        ends_at = int(until, 16) / 1000
+        return Claim(decision_id, ends_at <= self._clock.now(), ends_at - self._lasts_s)
 
     def word(self, token: str, shown: Shown) -> str:
         """What the page of a link sends along: what it shows, signed; a link alone has none."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gpuwarden_verdict.entities import Rung
+
 KEEP_TRYING_S = 86_400.0
 """A message that no attempt delivered within a day is given up; it can be replayed."""
 
@@ -43,6 +45,15 @@ ENDING = frozenset({MessageKind.INCIDENT_RESOLVED, MessageKind.DECISION_ENDED})
 OF_DECISIONS = frozenset(
     {MessageKind.DECISION_PROPOSED, MessageKind.DECISION_IN_FORCE, MessageKind.DECISION_ENDED}
 )
+
+
+def proposal_number(rung: str) -> int:
+    """What a proposal adds to its id: nothing for an exclusion, the rung's number above it.
+
+    Advice that rises is another message; the same rung of the same decision is one, ever.
+    """
+    asked = Rung[rung.upper()]
+    return int(asked) if asked > Rung.EXCLUDE else 0
 
 
 class MessagePhase(StrEnum):

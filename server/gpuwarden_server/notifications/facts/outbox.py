@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 import msgspec
 from sqlalchemy import Connection
 
-from gpuwarden_server.notifications.domain import MessageKind, NewFact
+from gpuwarden_server.notifications.domain import MessageKind, NewFact, proposal_number
 from gpuwarden_server.notifications.facts import repository
 from gpuwarden_server.notifications.facts.repository import ToldIncident
 from gpuwarden_verdict.entities import EntityRef, Rung
+from gpuwarden_verdict.exclusions import covers
 from gpuwarden_verdict.incidents.domain import Incident, IncidentMove, IncidentPhase
 from gpuwarden_verdict.policy.document import Decision, DecisionMove, DecisionPhase, Mode
+from gpuwarden_verdict.policy.words import approvable
 
 _ENDED = frozenset({DecisionPhase.REVOKED, DecisionPhase.EXPIRED, DecisionPhase.LIFTED})
 
@@ -43,7 +45,7 @@ class Outbox:
     ) -> None:
         """Write each fact that is told."""
         facts = [fact for move in incidents for fact in self._of_incident(connection, move)]
-        facts += self._of_decisions(decisions)
+        facts += [fact for move in decisions for fact in self._of_decision(connection, move)]
         repository.add_facts(connection, facts)
 
     def wake(self) -> None:
@@ -77,43 +79,49 @@ class Outbox:
         repository.note_incident(connection, now)
         yield self._incident_fact(MessageKind.INCIDENT_UPDATED, move, now.updates)
 
-    def _of_decisions(self, moves: Iterable[DecisionMove]) -> Iterable[NewFact]:
-        for move in moves:
-            decision = move.decision
-            was = move.before is DecisionPhase.IN_FORCE
-            if decision.phase is DecisionPhase.IN_FORCE and not was:
-                yield self._decision_fact(MessageKind.DECISION_IN_FORCE, move)
-            elif _waits_for_a_person(decision):
-                yield self._decision_fact(MessageKind.DECISION_PROPOSED, move)
-            elif decision.phase in _ENDED and (was or _was_told(move)):
-                yield self._decision_fact(MessageKind.DECISION_ENDED, move)
+    def _of_decision(self, connection: Connection, move: DecisionMove) -> Iterable[NewFact]:
+        decision = move.decision
+        was = move.before is DecisionPhase.IN_FORCE
+        if decision.phase is DecisionPhase.IN_FORCE and not was:
+            yield self._decision_fact(MessageKind.DECISION_IN_FORCE, move)
+        elif decision.phase in _ENDED and (was or _was_told(move)):
+            yield self._decision_fact(MessageKind.DECISION_ENDED, move)
+        asked = _asks_for(decision)
+        if asked is None:
+            return
+        number = proposal_number(asked.name)
+        if not repository.higher_proposed(connection, decision.id, number):
+            yield self._decision_fact(MessageKind.DECISION_PROPOSED, move, number)
 
     def _incident_fact(self, kind: MessageKind, move: IncidentMove, number: int = 0) -> NewFact:
         told = {**_incident_form(move.incident), "reason": move.reason, "author": move.author}
         told |= self._place(move.incident.entity)
         return NewFact(kind, move.incident.id, move.at, _payload(kind, move.at, told), number)
 
-    def _decision_fact(self, kind: MessageKind, move: DecisionMove) -> NewFact:
+    def _decision_fact(self, kind: MessageKind, move: DecisionMove, number: int = 0) -> NewFact:
         told = {**_decision_form(move.decision), "reason": move.reason, "author": move.author}
         told |= self._place(move.decision.entity)
-        return NewFact(kind, move.decision.id, move.at, _payload(kind, move.at, told))
+        return NewFact(kind, move.decision.id, move.at, _payload(kind, move.at, told), number)
 
     def _place(self, ref: EntityRef) -> dict[str, object]:
         labels = dict(self._places(ref.node_id)) if ref.node_id else _place_labels(ref)
         return {"pool": labels.pop("pool", ""), "labels": labels}
 
 
-def _waits_for_a_person(decision: Decision) -> bool:
-    """Advice to exclude; what it says later is the same message, which is written once."""
-    advised = decision.mode is Mode.ADVISE and decision.rung >= Rung.EXCLUDE
-    return advised and decision.phase is DecisionPhase.PROPOSED
+def _asks_for(decision: Decision) -> Rung | None:
+    """The rung that a person is asked for; what is said later of the same is the same message.
+
+    Of an exclusion in force, the higher rung that is only advised.
+    """
+    is_advice = decision.mode is Mode.ADVISE and decision.phase is DecisionPhase.PROPOSED
+    return approvable(decision) if is_advice or covers(decision) else None
 
 
 def _was_told(move: DecisionMove) -> bool:
     """Whether what has ended was advice that people were told of."""
-    return move.before is not None and _waits_for_a_person(
-        replace(move.decision, phase=move.before)
-    )
+    if move.before is not DecisionPhase.PROPOSED:
+        return False
+    return _asks_for(replace(move.decision, phase=move.before)) is not None
 
 
 def _place_labels(ref: EntityRef) -> dict[str, str]:
@@ -157,6 +165,7 @@ def _decision_form(decision: Decision) -> dict[str, object]:
         **_entity_form(decision.entity),
         "id": decision.id,
         "rung": Rung(decision.rung).name.lower(),
+        "advised": Rung(decision.advised).name.lower() if decision.advised else "",
         "phase": decision.phase.value,
         "mode": decision.mode.value,
         "fault_class": decision.fault_class.value,

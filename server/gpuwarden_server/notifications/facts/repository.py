@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection, delete, select
 
-from gpuwarden_server.notifications.domain import Fact, MessageKind, NewFact
+from gpuwarden_server.notifications.domain import Fact, MessageKind, NewFact, proposal_number
 from gpuwarden_server.store.tables_judging import outbox
 from gpuwarden_server.store.tables_notifications import notify_position, told_incidents
 from gpuwarden_server.store.upsert import upsert
+from gpuwarden_verdict.entities import Rung
 
 
 class ToldIncident(msgspec.Struct, frozen=True):
@@ -44,6 +45,18 @@ def add_facts(connection: Connection, facts: Sequence[NewFact]) -> None:
     ]
     statement = upsert(connection, outbox).on_conflict_do_nothing(index_elements=["message_id"])
     connection.execute(statement, rows)
+
+
+def higher_proposed(connection: Connection, decision_id: str, number: int) -> bool:
+    """Whether people were asked for a higher rung of a decision before: falling back is no news."""
+    kind = MessageKind.DECISION_PROPOSED
+    higher = [
+        NewFact(kind, decision_id, 0.0, "", proposal_number(rung.name)).message_id
+        for rung in Rung
+        if rung >= Rung.EXCLUDE and proposal_number(rung.name) > number
+    ]
+    found = select(outbox.c.row).where(outbox.c.message_id.in_(higher)).limit(1)
+    return connection.execute(found).first() is not None
 
 
 def told_incident(connection: Connection, incident_id: str) -> ToldIncident | None:

@@ -13,6 +13,8 @@ from gpuwarden_server.notifications.domain import (
     OF_DECISIONS,
     Fact,
     MessageKind,
+    NewFact,
+    proposal_number,
 )
 from gpuwarden_server.notifications.facts.outbox import moment_text
 from gpuwarden_server.notifications.planning.alerts import with_former
@@ -144,7 +146,7 @@ class Plan(ABC):
         known = desk.member(self.endpoint, str(fact.body.get("incident_id")))
         if known is None or known.standing is Standing.OVER:
             return
-        told = ("id", "rung", "phase", "mode", "decided_by")
+        told = ("id", "rung", "advised", "phase", "mode", "decided_by")
         decision = {name: fact.body.get(name) for name in told}
         after = replace(known, body={**known.body, "decision": decision})
         self._changed(desk, known, after, source_of(fact))
@@ -232,5 +234,8 @@ def _opening_of(member: Member) -> Source:
         waits = member.body.get("phase") == DecisionPhase.PROPOSED
         kind = MessageKind.DECISION_PROPOSED if waits else MessageKind.DECISION_IN_FORCE
     at = float(member.body.get("opened_at") or member.body.get("decided_at") or member.since)
-    message_id = f"msg_{kind.value.replace('.', '_')}_{member.subject}"
+    number = 0
+    if kind is MessageKind.DECISION_PROPOSED:
+        number = proposal_number(str(member.body["rung"]))
+    message_id = NewFact(kind, member.subject, at, "", number).message_id
     return Source(kind, message_id, at, "the silence over it has ended")

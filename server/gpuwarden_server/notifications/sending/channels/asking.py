@@ -20,13 +20,17 @@ def no_links(decision_id: str) -> str:
     return ""
 
 
-def waits(decision: Mapping[str, Any]) -> bool:
-    """Whether a decision, as facts tell it, waits for a person."""
-    return (
-        decision.get("phase") == DecisionPhase.PROPOSED
-        and decision.get("mode") == Mode.ADVISE
-        and decision.get("rung") in _EXCLUSIONS
-    )
+def asked_rung(decision: Mapping[str, Any]) -> str:
+    """What a decision, as facts tell it, asks a person for, "" for nothing.
+
+    Of an exclusion in force, the higher rung that is only advised.
+    """
+    asks = ""
+    if decision.get("phase") == DecisionPhase.IN_FORCE:
+        asks = str(decision.get("advised") or "")
+    elif decision.get("phase") == DecisionPhase.PROPOSED and decision.get("mode") == Mode.ADVISE:
+        asks = str(decision.get("rung") or "")
+    return asks if asks in _EXCLUSIONS else ""
 
 
 def asked(view: CaseView, url_of: ApproveUrl) -> list[tuple[str, str]]:
@@ -34,6 +38,6 @@ def asked(view: CaseView, url_of: ApproveUrl) -> list[tuple[str, str]]:
     found = []
     for member in view.standing:
         decision = member.body.get("decision") or {}
-        if waits(decision) and (url := url_of(str(decision["id"]))):
-            found.append((f"{decision['rung']} {subject_of(member.body)}", url))
+        if (rung := asked_rung(decision)) and (url := url_of(str(decision["id"]))):
+            found.append((f"{rung} {subject_of(member.body)}", url))
     return found[:MOST_LINKS]

@@ -14,7 +14,7 @@ from gpuwarden_server.notifications.domain import Delivery, Message, MessageKind
 from gpuwarden_server.notifications.facts.outbox import moment_text
 from gpuwarden_server.notifications.http import Poster, delivery_of
 from gpuwarden_server.notifications.planning.cases import Member
-from gpuwarden_server.notifications.sending.channels.asking import ApproveUrl, waits
+from gpuwarden_server.notifications.sending.channels.asking import ApproveUrl, asked_rung
 from gpuwarden_server.notifications.sending.channels.contract import Dispatch
 
 
@@ -48,10 +48,10 @@ class WebhookChannel:
 
     def _with_link(self, message: Message) -> str:
         """The payload; a link in advice is made for this attempt and kept nowhere."""
-        if message.kind is not MessageKind.DECISION_PROPOSED:
+        if message.kind not in (MessageKind.DECISION_PROPOSED, MessageKind.DECISION_IN_FORCE):
             return message.payload
         body = msgspec.json.decode(message.payload)
-        if waits(body["data"]) and (url := self._approve_url(str(body["data"]["id"]))):
+        if asked_rung(body["data"]) and (url := self._approve_url(str(body["data"]["id"]))):
             body["data"]["approve_url"] = url
         return msgspec.json.encode(body).decode()
 
