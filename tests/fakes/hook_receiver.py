@@ -22,6 +22,7 @@ class HookReceiver:
         asked: Acts in order; "get" for what was read by GET.
         answers: Answers to give before it works, in order.
         jobs: What it says runs on every node.
+        refuses: Whether it answers such requests 503.
         remedied: Requests of a reset, reboot or replacement, in order.
     """
 
@@ -30,6 +31,7 @@ class HookReceiver:
     asked: list[str] = field(default_factory=list)
     answers: list[Reply] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
+    refuses: bool = False
     remedied: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, posted: Posted) -> Reply:
@@ -53,6 +55,8 @@ class HookReceiver:
             case "release":
                 self.held.pop(request["node"], None)
             case "reset" | "reboot" | "replace":
+                if self.refuses:
+                    return Reply(503, b"no spare machine")
                 self.remedied.append(request)
         return Reply(204)
 

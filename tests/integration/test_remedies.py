@@ -17,7 +17,7 @@ from gpuwarden_server.actuators.parse import parse_actuators
 from gpuwarden_verdict.policy.document import Mode
 from tests.builders.feed import get, xid_event
 from tests.builders.server import Feeder, Running, running_server
-from tests.fakes.answering import Reply, answering
+from tests.fakes.answering import answering
 from tests.fakes.hook_receiver import HookReceiver
 from tests.fakes.waiting import wait_for
 from tests.integration.test_actuators import done, introduced, settings_of
@@ -89,17 +89,11 @@ def test_a_person_asks_and_the_hook_is_asked_once(
         failed = get(server, "/v1/actuations", node="n1")["items"][0]
         assert "these still run there: 4712" in failed["detail"]
         receiver.jobs = []
-        receiver.answers = [Reply(503, b"no spare machine")] * 9
+        receiver.refuses = True
         ask(server, "replace").raise_for_status()
-        wait_for(
-            lambda: (
-                done(server, "n1")[-1:] == [("replace", "failed")]
-                and done(server, "n1").count(("replace", "failed")) == 2
-            ),
-            60,
-            "refused",
-        )
-        receiver.answers = []
+        failures = ("replace", "failed")
+        wait_for(lambda: done(server, "n1").count(failures) == 2, 60, "refused")
+        receiver.refuses = False
         assert len(receiver.remedied) == 1, "nothing is tried again by itself"
         ask(server, "replace").raise_for_status()
         wait_for(lambda: ("replace", "done") in done(server, "n1"), 60, "replaced")

@@ -105,7 +105,7 @@ class _Pages:
         return self._over(*self._read(decision.id))
 
     def _found(self, token: str) -> tuple[Decision, list[StoredDecisionMove], float] | Response:
-        """The decision of a link and when that was made, or the page that says why there is none."""
+        """The decision of a link and when that was made, or the page that says why none."""
         claim = self._links.read(token)
         if claim is None:
             said = _p("It was not made by this server, or not all of it was copied.")
