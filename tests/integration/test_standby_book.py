@@ -72,6 +72,10 @@ class Nodes:
         return self.server.admin.post(path, json=body)
 
     def close(self) -> None:
+        # What is out without a joiner would wait for the spares of the next test.
+        for one in exclusions_of(self.server)["exclusions"]:
+            if one["node_id"] in self.feeders:
+                self.post(f"/v1/decisions/{one['decision_id']}/revoke", WHY)
         book = get(self.server, "/v1/standby")
         for lease in reversed(book["leases"]):  # a spare of a spare goes first
             self.post(f"/v1/standby/{lease['joiner']}/release", {"keep": "leaver", **WHY})
@@ -384,3 +388,54 @@ def test_a_node_without_a_gpu_is_never_taken(server: Running, nodes: Nodes) -> N
     said = {"node_id": node_id, "state": "warm", "proven": True, **WHY}
     nodes.post("/v1/standby", said).raise_for_status()
     assert spare_of(server, node_id)["obstacles"] == ["no_gpus"]
+
+
+def test_a_spare_that_becomes_able_later_goes_to_who_waits_for_one(
+    server: Running, nodes: Nodes
+) -> None:
+    unproven, leaver = nodes.spare("s1", proven=False), nodes.add("w1")
+    with reading_feed(server) as feed:
+        gpu = nodes.fail(leaver)
+        assert feed.wait_added(gpu).body["added"][0]["joiner"] is None
+        told = {"name": "burn_in", "state": "ok", "node": unproven, "proves_repair": True}
+        nodes.post("/v1/events", {"events": [told | {"id": f"late-{unproven}"}]}).raise_for_status()
+        wait_until(lambda: get(server, "/v1/standby")["leases"], "leased by itself")
+        wait_until(
+            lambda: (
+                feed.changes()[-1].body["added"][-1:]
+                and feed.changes()[-1].body["added"][-1]["joiner"] == unproven
+            ),
+            "the feed tells who comes",
+        )
+    (lease,) = get(server, "/v1/standby")["leases"]
+    assert (lease["joiner"], lease["leaver"], lease["author"]) == (unproven, leaver, "gpuwarden")
+    assert lease["reason"].endswith("able only now")
+    (entry,) = get(server, "/v1/audit", action="promote_standby", target=f"node:{unproven}")[
+        "items"
+    ]
+    assert entry["author"] == "gpuwarden"
+    release = {"keep": "leaver", **WHY}
+    nodes.post(f"/v1/standby/{unproven}/release", release).raise_for_status()
+    other = nodes.spare("s2")
+    wait_sweeps(server, 15)
+    assert get(server, "/v1/standby")["leases"] == [], f"{other}: a person said that it has none"
+
+
+def test_an_excluded_part_takes_its_new_node_out_and_that_gets_a_joiner(
+    server: Running, nodes: Nodes
+) -> None:
+    first, second = nodes.spare("s1"), nodes.spare("s2")
+    old, new = nodes.add("w1"), nodes.add("w2")
+    with reading_feed(server) as feed:
+        gpu = nodes.fail(old)
+        (one,) = feed.wait_added(gpu).body["added"]
+        assert (one["node_id"], one["joiner"]) == (old, first)
+        nodes.feeders[old].introduce([make_gpu(1, old)])
+        nodes.feeders[new].introduce([make_gpu(0, new, gpu_uuid=gpu), make_gpu(1, new)])
+        wait_until(
+            lambda: (at := exclusion_on(server, new)) is not None and at["joiner"] == second,
+            "out with the part, and replaced",
+        )
+    assert exclusion_on(server, old) is None, "its part is gone"
+    leases = {one["leaver"]: one["joiner"] for one in get(server, "/v1/standby")["leases"]}
+    assert leases == {old: first, new: second}, "who worked for the former works on"

@@ -27,6 +27,7 @@ from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import StoredBook
 from gpuwarden_server.judging.cloud_leaves import CloudLeaves, CloudSight
 from gpuwarden_server.judging.commands import JudgeDesk
+from gpuwarden_server.judging.late_promotion import LatePromoter
 from gpuwarden_server.judging.ledger import Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.parts import LedgerKeeper
@@ -379,6 +380,7 @@ class Judging:
             pools=pools,
             retirement=Retirement(book, facts),
             promoter=promoter,
+            late=LatePromoter(promoter),
             clouds=self._clouds(pinning, pools, lambda node_id: standing_of(node_id).hold),
         )
         with parts.state.read() as connection:

@@ -19,6 +19,7 @@ from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.ingest.repository import events_after
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_server.judging.book import StoredBook
+from gpuwarden_server.judging.late_promotion import LatePromoter
 from gpuwarden_server.judging.ledger import Committed, Judgement, Ledger
 from gpuwarden_server.judging.meters import JudgeMeters
 from gpuwarden_server.judging.parts import LedgerKeeper
@@ -124,6 +125,7 @@ class Bench:
         pools: Policy and what is out.
         retirement: Who left the fleet, and who is back.
         promoter: Leases spares.
+        late: Leases those that become able later.
         clouds: Makes planned leaves of what clouds announce.
     """
 
@@ -139,6 +141,7 @@ class Bench:
     pools: PoolBook
     retirement: Retirement
     promoter: Promoter
+    late: LatePromoter
     clouds: LeaveMaker
 
 
@@ -424,7 +427,7 @@ class JudgeWorker:
         self._take_back(bench.retirement.heard(), now)
         self._relocate(bench.reasoner.relocation.moved(now), now)
         bench.pools.recount()
-        self._end_leases(now)
+        self._move_leases(now)
         self._follow_clouds(now)
         result = bench.reasoner.sweeper.look(now, bench.reasoner.failed)
         self._save_memory(now)
@@ -439,11 +442,13 @@ class JudgeWorker:
         self._meters.sweep.observe(self._swept_at - began)
         self._set_gauges()
 
-    def _end_leases(self, now: float) -> None:
-        change, audits = self._bench.promoter.expired(now)
-        if audits:
-            ended = Judgement((), now, audits=audits, standby=change)
-            self._take_over(self._bench.ledger.commit(ended))
+    def _move_leases(self, now: float) -> None:
+        # A lease that ended is true before a spare is looked for.
+        for look in (self._bench.promoter.expired, self._bench.late.due):
+            change, audits = look(now)
+            if audits:
+                moved = Judgement((), now, audits=audits, standby=change)
+                self._take_over(self._bench.ledger.commit(moved))
 
     def _save_memory(self, now: float) -> None:
         for keeper, name in ((self._bench.keeper, SWEEP_MEMORY), (self._bench.parts, PART_LEDGER)):

@@ -72,6 +72,14 @@ def read_leases(connection: Connection, limit: int) -> list[Lease]:
     return [_lease(row) for row in connection.execute(statement)]
 
 
+def was_leased_since(connection: Connection, leaver: str, at: float) -> bool:
+    """Whether a spare worked for a node at a time or later, whatever became of its lease."""
+    c = standby_leases.c
+    held = or_(c.begun_at >= at, c.ended_at.is_(None), c.ended_at >= at)
+    found = select(c.epoch).where(c.leaver == leaver, held).limit(1)
+    return connection.execute(found).first() is not None
+
+
 def read_proofs(connection: Connection, gpus: Mapping[str, Iterable[str]]) -> dict[str, Proof]:
     """When each node last passed a check as a whole, and what has come about since.
 
