@@ -131,6 +131,9 @@ CALLS: dict[RouteKey, Callable[[Stage], object]] = {
     ),
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): lambda s: s.post("/v1/gpus/GPU-n1-0/repair"),
     ("POST", "/v1/nodes/{node_id}/repair"): lambda s: s.post("/v1/nodes/n1/repair"),
+    ("POST", "/v1/nodes/{node_id}/remedies"): lambda s: s.post(
+        "/v1/nodes/n1/remedies", {"act": "reboot", **WHY}
+    ),
     ("POST", "/v1/nodes"): lambda s: s.added("n3"),
     ("POST", "/v1/nodes/{node_id}/rename"): lambda s: s.post(
         f"/v1/nodes/{s.added('n4')}/rename", {"to": "n5", **WHY}
@@ -225,6 +228,7 @@ ACTIONS: dict[RouteKey, str] = {
     ("POST", "/v1/leaves"): "plan_leave",
     ("POST", "/v1/gpus/{gpu_uuid}/repair"): "begin_repair",
     ("POST", "/v1/nodes/{node_id}/repair"): "begin_repair",
+    ("POST", "/v1/nodes/{node_id}/remedies"): "ask_reboot",
     ("POST", "/v1/nodes"): "add_node",
     ("POST", "/v1/nodes/{node_id}/rename"): "rename_node",
     ("PUT", "/v1/inventory"): "put_inventory",
@@ -250,12 +254,19 @@ ACTIONS: dict[RouteKey, str] = {
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     clock = MovedClock()
+    folder = tmp_path_factory.mktemp("audit")
+    hooks = folder / "actuators.toml"
+    hooks.write_text(
+        '[[actuators]]\nname = "hook"\nkind = "command"\ncommand = ["true"]\n'
+        'remedies = ["reboot"]\n'
+    )
     nobody: dict[str, Any] = {
+        "actuators_file": hooks,
         "webhook_url": "http://127.0.0.1:9/",
         "webhook_secret": SecretStr(SECRET),
         "approval_link_s": 3600.0,
     }
-    settings = quick_settings(tmp_path_factory.mktemp("audit"), Mode.ADVISE, **nobody)
+    settings = quick_settings(folder, Mode.ADVISE, **nobody)
     with running_server(settings, clock) as server:
         for name in ("n1", "n2"):
             node = Feeder(server, server.mint("agent", name), name)

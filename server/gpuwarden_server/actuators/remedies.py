@@ -15,7 +15,7 @@ import structlog
 from gpuwarden_server.actuators import repository
 from gpuwarden_server.actuators.document import CommandTarget, Target, WebhookTarget
 from gpuwarden_server.actuators.domain import Actuation, Phase
-from gpuwarden_server.actuators.ports import ActuatorError
+from gpuwarden_server.actuators.ports import Actuator, ActuatorError
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.store.database import Database
 from gpuwarden_verdict.actuation import Act, Found, Hold, Wanted
@@ -36,14 +36,6 @@ class Remedial(Protocol):
         ...
 
 
-class ReadableRemedial(Remedial, Protocol):
-    """One that says as well how a node stands."""
-
-    def read(self, nodes: set[str]) -> Mapping[str, Found]:
-        """As of any actuator."""
-        ...
-
-
 def remedies_of(target: Target) -> frozenset[Act]:
     """What the operator lets an actuator do to hardware; nothing unless the file says so."""
     if isinstance(target, CommandTarget | WebhookTarget):
@@ -61,7 +53,7 @@ class RemedyCarrier:
         clock: Time.
     """
 
-    def __init__(self, target: Target, actuator: object, state: Database, clock: Clock) -> None:
+    def __init__(self, target: Target, actuator: Actuator, state: Database, clock: Clock) -> None:
         self._target = target
         self._actuator = actuator
         self._state = state
@@ -106,8 +98,7 @@ class RemedyCarrier:
         return ""
 
     def _read(self, node_id: str) -> Found:
-        actuator: ReadableRemedial = self._actuator  # type: ignore[assignment]  # as the file's kinds are
-        return actuator.read({node_id}).get(node_id, Found(Hold.ABSENT))
+        return self._actuator.read({node_id}).get(node_id, Found(Hold.ABSENT))
 
     def _done(self, row: Actuation, wanted: Mapping[str, Wanted]) -> Actuation:
         if not isinstance(self._actuator, Remedial):
