@@ -239,9 +239,8 @@ def test_advice_that_rises_is_told_once_a_rung_and_asks_by_a_link_of_its_own(
         anybody.post(path_of(first), data={"name": "ann", **form_of(page)})
         assert phase_of(server, first) == "in_force"
         node.events(xid_event(95, "0000:10:00.0"))
-        _, second = wait_for(
-            lambda: len(proposed(receiver)) == 2 and proposed(receiver), what="told of the rise"
-        )
+        wait_for(lambda: len(proposed(receiver)) == 2, what="told of the rise")
+        second = proposed(receiver)[1]
         assert (second["id"], second["advised"]) == (first["id"], "evict")
         assert "<form" not in anybody.get(path_of(first)).text, "it has approved what it could"
         risen = anybody.get(path_of(second))
