@@ -13,7 +13,15 @@ depends_on = None
 
 def upgrade() -> None:
     with op.batch_alter_table("pins") as batch_op:
-        batch_op.add_column(sa.Column("source", sa.String(255), nullable=False, server_default=""))
+        batch_op.add_column(
+            sa.Column(
+                "source",
+                sa.String(255),
+                nullable=False,
+                server_default="",
+                comment="what a leave follows; '' for a person's, and once it is followed no more",
+            )
+        )
         batch_op.create_index("ix_pins_node_id", ["node_id"])
 
 
