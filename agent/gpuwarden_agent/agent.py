@@ -27,7 +27,7 @@ from gpuwarden_agent.scheduler import FollowerLoop, Scheduler
 from gpuwarden_agent.sealing import Sealer
 from gpuwarden_agent.service.config import NotifySocket
 from gpuwarden_agent.service.notify import ServiceNotifier
-from gpuwarden_agent.sources.nvml import NvmlProbe, ProbeState
+from gpuwarden_agent.sources.nvml import NvmlProbe
 from gpuwarden_agent.sources.nvml_process import NvmlProbeProcess
 from gpuwarden_agent.spool.entry import Origin
 from gpuwarden_agent.spool.spool import Spool
@@ -204,9 +204,8 @@ class Agent:
         troubles = sorted((name, one.reason) for name, one in self.board.troubles().items())
         troubles += [("delivery", why) for why in [self.sender.away_because] if why]
         probe = self.sources.nvml_probe
-        condition = probe.condition() if probe is not None else None
-        stuck = condition is not None and condition.state is ProbeState.STUCK
-        return Health(tuple(troubles), f"{condition.call} hangs" if condition and stuck else "")
+        stuck_call = probe.stuck_call() if probe is not None else ""
+        return Health(tuple(troubles), f"{stuck_call} hangs" if stuck_call else "")
 
     def _seal(self, tables: Sequence[Table], schemas: Iterable[Schema]) -> None:
         self.spool.append_telemetry(tables, schemas)

@@ -183,8 +183,8 @@ class CollectorLoop:
 
     def supervise(self) -> None:
         """Tell where the call in flight is past its deadline."""
-        since, now = self._running_since, time.monotonic()
-        if since is None or now - since < self.collector.deadline_s:
+        since = self._running_since
+        if since is None or (now := time.monotonic()) - since < self.collector.deadline_s:
             return
         self._board.trouble(
             self.collector.name,

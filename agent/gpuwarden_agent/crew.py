@@ -93,6 +93,8 @@ class Crew:
 
         None where nobody is held up.
         """
+        if not self.is_busy():
+            return None  # as nearly always; whoever begins now holds up nobody yet
         with self._changed:
             now, busy = self._clock(), self._busy
             if self._over or busy is None or now - self._busy_since < PATIENCE_S:

@@ -190,6 +190,7 @@ def test_a_hang_in_a_look_of_the_fast_lane_is_a_stuck_driver_and_nothing_reads_w
     hang(node, 2, REMAPS)  # nobody polls: the next look runs into it
     wait_until(lambda: node.probe.condition().state is ProbeState.STUCK)
     assert node.probe.condition().call == REMAPS
+    assert node.probe.stuck_call() == REMAPS
     harvest = node.collect()
     assert [event.kind for event in harvest.events] == [EventKind.DRIVER_STUCK]
     readings = [one for row in harvest.rows[EntityKind.GPU].values() for one in row.items()]
@@ -224,6 +225,7 @@ def test_a_stopped_child_is_own_trouble(start: Start) -> None:
     wait_until(lambda: node.probe.condition().state is ProbeState.STOPPED)
     assert [trouble_of(node) for _ in range(3)] == ["nvml_child_stopped"] * 3
     assert node.probe.condition().mend == f"Continue it: kill -CONT {pid}"
+    assert node.probe.stuck_call() == ""  # no call is to blame
     os.kill(pid, signal.SIGCONT)
     harvest = collected_again(node)
     assert harvest.events == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ DAEMONS: Mapping[str, str] = {
     "nvidia-imex": "node_imex_running",
 }
 _FABRIC_MANAGER = "node_fabric_manager_running"
+_KTHREADD = 2  # starts all of the kernel's threads
 _NVIDIA, _BRIDGE = "0x10de", "0x0680"  # an NVSwitch is a bridge of class "other" on the PCI bus
 
 
@@ -110,27 +112,45 @@ class StructureCollector:
         except OSError as error:
             self._unreadable = Unavailable(reason_of(error))
             return
+        of_kernel = self._kernel_threads()
         for name in names:
-            if name.isdecimal() and (comm := self._comm_of(int(name))) in DAEMONS:
+            if not name.isdecimal() or name in of_kernel:
+                continue
+            if (comm := self._comm_of(int(name))) in DAEMONS:
                 self._processes[comm] = int(name)
                 self._seen.add(comm)
 
     def _comm_of(self, pid: int) -> str:
         try:
-            return read_text(self._proc_root / str(pid) / "comm").strip()
+            return read_text(f"{self._proc_root}/{pid}/comm").strip()
         except (OSError, ValueError):
             return ""
+
+    def _kernel_threads(self) -> frozenset[str]:
+        """Process ids of the kernel's threads: there are more of them than of all else.
+
+        None are known in a process name space of our own, or where the kernel does not list
+        children (CONFIG_PROC_CHILDREN).
+        """
+        if self._comm_of(_KTHREADD) != "kthreadd":
+            return frozenset()
+        children = f"{self._proc_root}/{_KTHREADD}/task/{_KTHREADD}/children"
+        try:
+            return frozenset(read_text(children).split())
+        except OSError:
+            return frozenset()
 
     def _count_switches(self, clock: float) -> None:
         """NVSwitches on the bus, once a minute."""
         if clock < self._switches_at:
             return
         self._switches_at = clock + SCAN_EVERY_S
+        folder = f"{self._sys_root}/bus/pci/devices"
         try:
-            devices = list((self._sys_root / "bus/pci/devices").iterdir())
+            names = os.listdir(folder)  # noqa: PTH208 - names only; there are hundreds
         except OSError:
             return
-        self._switches = sum(map(_is_switch, devices))
+        self._switches = sum(_is_switch(f"{folder}/{name}") for name in names)
 
 
 class ModuleWatch:
@@ -171,11 +191,11 @@ class ModuleWatch:
             return ""
 
 
-def _is_switch(device: Path) -> bool:
+def _is_switch(device: str) -> bool:
     try:
-        if read_text(device / "vendor").strip() != _NVIDIA:
+        if read_text(f"{device}/vendor").strip() != _NVIDIA:
             return False
-        return read_text(device / "class").startswith(_BRIDGE)
+        return read_text(f"{device}/class").startswith(_BRIDGE)
     except (OSError, ValueError):
         return False
 

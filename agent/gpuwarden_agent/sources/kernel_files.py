@@ -12,6 +12,7 @@ from gpuwarden_wire.readings import NotSupported, Reading, Unavailable
 _LIMIT_BYTES = 1_048_576
 """procfs files grow with devices and interrupts; 1 MiB is far beyond any that we read."""
 
+_PAGE_BYTES, _PART_BYTES = 4_096, 65_536
 _IMPLAUSIBLE = 2**63
 """Drivers report 2**64-1 where they could not read a counter; none really gets half that far."""
 
@@ -47,9 +48,11 @@ def read_text(path: Path | str) -> str:
     try:
         parts: list[bytes] = []
         size = 0
-        while size < _LIMIT_BYTES and (part := os.read(descriptor, 65_536)):
+        ask = _PAGE_BYTES  # enough for nearly all; room for more costs as much as the read itself
+        while size < _LIMIT_BYTES and (part := os.read(descriptor, ask)):
             parts.append(part)
             size += len(part)
+            ask = _PART_BYTES
     finally:
         os.close(descriptor)
     return b"".join(parts).decode("utf-8", errors="replace").rstrip()

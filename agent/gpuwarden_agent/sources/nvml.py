@@ -126,6 +126,10 @@ class NvmlProbe(Protocol):
         """The present condition; does not wait."""
         ...
 
+    def stuck_call(self) -> str:
+        """The driver call that hangs, "" while none does; does not wait."""
+        ...
+
     def next_xid(self, timeout_s: float) -> Xid | None:
         """The next XID event, None where none came within `timeout_s` seconds.
 

@@ -55,6 +55,7 @@ After a pause of child, agent or machine (SIGSTOP, a frozen virtual machine) a c
 returns a moment later. So one gap between two looks, however long, counts for half of this at most.
 """
 _END_PATIENCE_S = 2.0
+_SLOTS = tuple(Slot)  # to go through an enum itself takes as long as the look
 _STOPPED = ("T", "t")  # proc(5): by a signal, by a tracer
 
 
@@ -147,6 +148,23 @@ class NvmlProbeProcess:
         """The present condition; does not wait."""
         with self._changed:
             return self._condition()
+
+    def stuck_call(self) -> str:
+        """The driver call that hangs, "" while none does; does not wait.
+
+        `condition` asks besides whether the child is stopped: a call that is not old needs no such
+        look, and this is asked all the time.
+        """
+        with self._changed:
+            child, now = self._child, monotonic()
+            if self._closed or child is None or child.ended:
+                return ""
+            flights = [read_flight(child.memory, slot) for slot in _SLOTS]
+            old = [f for f in flights if f.call and now - f.since >= self._settings.stuck_after_s]
+            condition = self._condition_of(child) if old else None
+        if condition is None or condition.state is not ProbeState.STUCK:
+            return ""
+        return condition.call
 
     def next_xid(self, timeout_s: float) -> Xid | None:
         """The next XID event, None where none came within `timeout_s` seconds."""
@@ -392,7 +410,7 @@ class NvmlProbeProcess:
 
     def _look(self, child: _Child, now: float, stopped: bool) -> _Look:
         """Look at both threads' slots; the one with the older call."""
-        for slot in Slot:
+        for slot in _SLOTS:
             flight = read_flight(child.memory, slot)
             former = self._seen.get(slot)
             steady_s = 0.0

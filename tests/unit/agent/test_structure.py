@@ -68,6 +68,25 @@ def test_a_pid_that_is_another_process_now_is_no_daemon(rig: Rig) -> None:
     assert rig.row()["node_persistence_daemon_running"] == 0.0
 
 
+def test_threads_of_the_kernel_are_left_out_and_no_process_of_ours_is(rig: Rig) -> None:
+    rig.start(2, "kthreadd")
+    (rig.proc / "2/task/2").mkdir(parents=True)
+    (rig.proc / "2/task/2/children").write_text("811 812 ")
+    rig.start(811, DAEMON)  # what no kernel thread is called, so that it is seen to be left out
+    rig.start(912, MANAGER)
+    row = rig.row()
+    assert row["node_persistence_daemon_running"] == NotSupported()
+    assert row["node_fabric_manager_running"] == 1.0
+
+
+def test_children_of_another_process_with_that_number_are_looked_at(rig: Rig) -> None:
+    rig.start(2, "bash")  # in a process name space of our own
+    (rig.proc / "2/task/2").mkdir(parents=True)
+    (rig.proc / "2/task/2/children").write_text("811 ")
+    rig.start(811, DAEMON)
+    assert rig.row()["node_persistence_daemon_running"] == 1.0
+
+
 def test_switches_without_their_manager_are_missed_though_it_was_never_seen(rig: Rig) -> None:
     add_pci_device(rig.sys, "0000:07:00.0", "0x10de", "0x068000", "nvidia-nvswitch")
     add_pci_device(rig.sys, "0000:1b:00.0", "0x10de", "0x030200", "nvidia")

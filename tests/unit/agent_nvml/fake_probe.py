@@ -43,6 +43,10 @@ class FakeProbe:
     def condition(self) -> ProbeCondition:
         return self.polls[0].condition
 
+    def stuck_call(self) -> str:
+        condition = self.condition()
+        return condition.call if condition.state is ProbeState.STUCK else ""
+
     def next_xid(self, timeout_s: float) -> Xid | None:
         return self.xids.pop(0) if self.xids else None
 
