@@ -58,14 +58,22 @@ class WideRows:
             count: Numbers in each row, shape (G,). Of a row without any, the middles are those of
                 another: they are not to be used.
         """
+        half, shift = count >> 1, (count + 1) >> 1
+        median = self._sorted_medians(numbers, half, shift)
+        return median, self._distances(numbers, half, shift, median)
+
+    def medians(self, numbers: F32, count: I64) -> F32:
+        """Median of each row alone; see `middles`."""
+        return self._sorted_medians(numbers, count >> 1, (count + 1) >> 1)
+
+    def _sorted_medians(self, numbers: F32, half: I64, shift: I64) -> F32:
         for places, width in self.blocks:
             numbers[places].reshape(-1, width).sort(axis=1)
-        half, shift = count >> 1, (count + 1) >> 1
         upper = numbers.take(self.first + half, mode="clip")
-        median = numbers.take(self.first + (shift - 1), mode="clip")
+        median: F32 = numbers.take(self.first + (shift - 1), mode="clip")
         median += upper
         median *= _HALF
-        return median, self._distances(numbers, half, shift, median)
+        return median
 
     def _distances(self, numbers: F32, half: I64, shift: I64, median: F32) -> F32:
         """Median distances.
@@ -115,22 +123,25 @@ def narrow_middles(columns: F32, count: I64) -> tuple[F32, F32]:
         columns: Shape (NARROW, G); may be written over.
         count: Numbers in each column, shape (G,). Of a column without any nothing is to be used.
     """
-    at = np.arange(count.size)
-    lower = ((count - 1) >> 1) * count.size + at
-    upper = (count >> 1) * count.size + at
-
-    def middle(ordered: F32) -> F32:
-        flat = ordered.ravel()
-        both = flat.take(lower, mode="clip")
-        both += flat.take(upper, mode="clip")
-        both *= _HALF
-        return both
-
     ordered = _sorted_columns(columns)
-    median = middle(ordered)
+    median = _middles_of(ordered, count)
     ordered -= median
     np.abs(ordered, out=ordered)
-    return median, middle(_merged_columns(ordered))
+    return median, _middles_of(_merged_columns(ordered), count)
+
+
+def narrow_medians(columns: F32, count: I64) -> F32:
+    """Median of each column alone; see `narrow_middles`."""
+    return _middles_of(_sorted_columns(columns), count)
+
+
+def _middles_of(ordered: F32, count: I64) -> F32:
+    """What lies in the middle of each column that rises."""
+    at, flat = np.arange(count.size), ordered.ravel()
+    both: F32 = flat.take(((count - 1) >> 1) * count.size + at, mode="clip")
+    both += flat.take((count >> 1) * count.size + at, mode="clip")
+    both *= _HALF
+    return both
 
 
 def widths_of(sizes: I64) -> I64:

@@ -20,6 +20,7 @@ from gpuwarden_verdict.group_rows import (
     NARROW,
     NOT_THERE,
     members_of,
+    narrow_medians,
     narrow_middles,
     wide_rows,
     widths_of,
@@ -73,8 +74,8 @@ class Around:
 
     def medians(self, values: F32) -> F32:
         """Median of the group of each of the entities; `values` are of all, shape (N,)."""
-        middle = self.grouping.middle(values[self.members])
-        return self.grouping.per_entity(middle.median)[self.places]
+        medians = self.grouping.medians(values[self.members])
+        return self.grouping.per_entity(medians)[self.places]
 
 
 class Grouping:
@@ -120,14 +121,8 @@ class Grouping:
         Args:
             values: float32, shape (N,), any unit; NaN and infinity are no members of any middle.
         """
-        padded = np.empty(values.size + 1, np.float32)
-        padded[:-1] = values
-        lost = np.flatnonzero(~np.isfinite(padded[:-1]))
-        padded[lost] = padded[-1] = NOT_THERE
-        lost_of = np.bincount(self._row_of.take(lost, mode="clip"), minlength=self.count + 1)
-        count = np.zeros(self.count + 1, np.int64)
-        np.subtract(self._sizes, lost_of[:-1], out=count[:-1])
-        if lost.size == values.size or _is_one_number(padded[:-1], lost.size):
+        padded, count, alike = self._laid_out(values)
+        if alike:
             one = np.where(count < self.fewest, _NAN, padded[0])
             return Middle(one, one - one, count)
         numbers = padded.take(self._members, mode="clip")
@@ -141,6 +136,32 @@ class Grouping:
         unknown = np.flatnonzero(count < self.fewest)
         median[unknown] = spread[unknown] = np.nan
         return Middle(median, spread, count)
+
+    def medians(self, values: F32) -> F32:
+        """Median of each group alone, as `middle` has it: it costs about half."""
+        padded, count, alike = self._laid_out(values)
+        if alike:
+            return np.where(count < self.fewest, _NAN, padded[0])
+        numbers = padded.take(self._members, mode="clip")
+        narrow, places = self._narrow, self._narrow * NARROW
+        with np.errstate(invalid="ignore"):
+            few = narrow_medians(numbers[:places].reshape(NARROW, narrow), count[:narrow])
+            many = self._wide.medians(numbers[places:], count[narrow:-1])
+        median = np.concatenate((few, many, [_NAN]))
+        median[count < self.fewest] = np.nan
+        return median
+
+    def _laid_out(self, values: F32) -> tuple[F32, I64, bool]:
+        """The numbers and one NOT_THERE after them, how many each group has, if all are one."""
+        padded = np.empty(values.size + 1, np.float32)
+        padded[:-1] = values
+        lost = np.flatnonzero(~np.isfinite(padded[:-1]))
+        padded[lost] = padded[-1] = NOT_THERE
+        lost_of = np.bincount(self._row_of.take(lost, mode="clip"), minlength=self.count + 1)
+        count = np.zeros(self.count + 1, np.int64)
+        np.subtract(self._sizes, lost_of[:-1], out=count[:-1])
+        alike = lost.size == values.size or _is_one_number(padded[:-1], lost.size)
+        return padded, count, alike
 
     def per_entity(self, of_group: F32) -> F32:
         """A number of each entity's group, shape (N,); NaN for entities without one."""

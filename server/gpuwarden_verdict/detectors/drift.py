@@ -140,7 +140,7 @@ def _common(row: DriftRow, scene: Scene, moved: F32) -> F32:
     placed = np.zeros(moved.shape, np.bool_)
     for group in row.groups:
         grouping = group(scene)
-        middle = grouping.per_entity(grouping.middle(moved).median)
+        middle = grouping.per_entity(grouping.medians(moved))
         better = ~placed & ~np.isnan(middle)
         common[better] = middle[better]
         placed |= better

@@ -92,7 +92,7 @@ def times_rail(metric: str) -> Measure:
 
     def measure(scene: Scene) -> Measured:
         own, rail = scene.mean(metric), rail_in_pool(scene)
-        usual = rail.per_entity(rail.middle(own).median)
+        usual = rail.per_entity(rail.medians(own))
         with np.errstate(invalid="ignore", divide="ignore"):
             value = (own / np.maximum(usual, 1.0)).astype(np.float32)
         return Measured(value, {"own": own, "usual": usual}, _crowd(scene))
@@ -112,7 +112,7 @@ def below_rail(metric: str, working: Callable[[Scene], Bool]) -> Measure:
 
     def measure(scene: Scene) -> Measured:
         own, rail = scene.latest(metric), rail_in_pool(scene)
-        usual = rail.per_entity(rail.middle(own).median)
+        usual = rail.per_entity(rail.medians(own))
         usual = np.where(np.isnan(usual), scene.view.highest(metric), usual)
         with np.errstate(invalid="ignore", divide="ignore"):
             value = np.where(working(scene), 1.0 - own / usual, np.nan).astype(np.float32)
@@ -184,14 +184,18 @@ def change_to_usual(scene: Scene, metric: str) -> tuple[F32, F32]:
 
     Peers are the nodes of the same job, else of the pool; NaN where there are too few.
     """
+    return scene.once(("change to usual", metric), lambda: _change_to_usual(scene, metric))
+
+
+def _change_to_usual(scene: Scene, metric: str) -> tuple[F32, F32]:
     view = scene.view
     with np.errstate(invalid="ignore", divide="ignore"):
         own = scene.mean(metric) / view.ewma_slow(metric)
         own = np.where(view.coverage_s(metric) >= _LEAST_PAST_S, own, np.float32(np.nan))
     of_job = scene.grouping("nodes_of_job", FEWEST_IN_JOB, scene.jobs)
     of_pool = scene.grouping("nodes_of_pool", FEWEST_IN_FLEET, lambda: scene.pools() + 1)
-    by_job = of_job.per_entity(of_job.middle(own).median)
-    by_pool = of_pool.per_entity(of_pool.middle(own).median)
+    by_job = of_job.per_entity(of_job.medians(own))
+    by_pool = of_pool.per_entity(of_pool.medians(own))
     return own, np.where(np.isnan(by_job), by_pool, by_job)
 
 

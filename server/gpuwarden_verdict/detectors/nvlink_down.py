@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.about import About
-from gpuwarden_verdict.detectors.peer_groups import model_median
+from gpuwarden_verdict.detectors.peer_groups import medians_of_models
 from gpuwarden_verdict.detectors.reading import (
     Bool,
     clear_recoveries,
@@ -19,6 +19,7 @@ from gpuwarden_verdict.detectors.reading import (
     twice,
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
 from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F32, F64
@@ -104,14 +105,15 @@ class NvlinkDownDetector:
 
 def usual_links(state: FleetReading, view: KindView, fleet: FleetContext) -> F32:
     """Links that should be active: the most this GPU had, or the median of its model."""
-    usual: F32 = np.fmax(view.highest(ACTIVE), links_of_model(state, view, fleet)).astype(
-        np.float32
-    )
+    models, links = links_of_models(state, view, fleet)
+    usual: F32 = np.fmax(view.highest(ACTIVE), links[models.group_of]).astype(np.float32)
     return usual
 
 
-def links_of_model(state: FleetReading, view: KindView, fleet: FleetContext) -> F64:
-    """Active links of most GPUs of each GPU's model, NaN where few are seen, shape (N,)."""
+def links_of_models(
+    state: FleetReading, view: KindView, fleet: FleetContext
+) -> tuple[Grouping, F64]:
+    """The models as groups, and the active links of most GPUs of each, NaN where few are seen."""
     readable: Bool = fresh(state, view, ACTIVE, fleet)
     seen = np.where(readable, view.last(ACTIVE), np.nan)
-    return model_median(seen, view, fleet, FEWEST_PEERS)
+    return medians_of_models(seen, view, fleet, FEWEST_PEERS)

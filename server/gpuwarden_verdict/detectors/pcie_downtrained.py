@@ -10,7 +10,7 @@ import numpy as np
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.detectors.about import About
 from gpuwarden_verdict.detectors.load import under_load
-from gpuwarden_verdict.detectors.peer_groups import model_median
+from gpuwarden_verdict.detectors.peer_groups import medians_of_models
 from gpuwarden_verdict.detectors.reading import (
     Bool,
     clear_recoveries,
@@ -20,6 +20,7 @@ from gpuwarden_verdict.detectors.reading import (
     level_signal,
 )
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
+from gpuwarden_verdict.grouping import Grouping
 from gpuwarden_verdict.signals import Plane, Recovery, Signal
 from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_verdict.windows.planes import F64
@@ -82,7 +83,8 @@ class PcieDowntrainedDetector:
             return []
         with np.errstate(invalid="ignore"):
             below &= view.steady_s(self.metric) >= HELD_S
-            below &= view.last(self.metric) < self.usual(view, fleet)
+            models, usual = self.usual(view, fleet)
+            below &= view.last(self.metric) < usual[models.group_of]
         below &= fresh(state, view, self.metric, fleet) & fresh(state, view, self.most, fleet)
         below &= ~in_boot_grace(state, view, fleet, now)
         runs, most = view.last(self.metric), view.last(self.most)
@@ -114,11 +116,12 @@ class PcieDowntrainedDetector:
             below: Bool = (view.last(self.metric) < view.last(self.most)) & under_load(view)
         return below
 
-    def usual(self, view: KindView, fleet: FleetContext) -> F64:
-        """What most working GPUs of the model run at, the maximum where few are seen."""
+    def usual(self, view: KindView, fleet: FleetContext) -> tuple[Grouping, F64]:
+        """The models, and what most working GPUs of each run at; inf where few are seen."""
         working = np.where(under_load(view), view.last(self.metric), np.nan)
-        usual = model_median(working, view, fleet, FEWEST_PEERS)
-        return np.where(np.isnan(usual), np.inf, usual)
+        models, usual = medians_of_models(working, view, fleet, FEWEST_PEERS)
+        usual[np.isnan(usual)] = np.inf
+        return models, usual
 
     def _signal(self, ref: EntityRef, runs: float, most: float, now: float) -> Signal:
         return level_signal(

@@ -110,7 +110,9 @@ def measure_peers(row: PeerRow, scene: Scene) -> Measured:
     """Distance from what is usual, in the direction that is odd; see `PeerRow`."""
     own = scene.mean(row.metric)
     if row.bands and row.bands != ALL_BANDS:
-        own = np.where(np.isin(scene.bands(), row.bands), own, np.float32(np.nan))
+        wanted = np.zeros(BANDS + 1, np.bool_)  # NO_CODE is the last one's
+        wanted[list(row.bands)] = True
+        own = np.where(wanted[scene.bands()], own, np.float32(np.nan))
     usual, spread, crowd = usual_among(row.groups, scene, own)
     over = (row.over or idle)(row, scene, usual)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -190,6 +192,23 @@ def usual_among(
         return share
 
     return usual, spread, crowd
+
+
+def medians_among(
+    groups: tuple[Callable[[Scene], Grouping], ...],
+    scene: Scene,
+    own: F32,
+    rows: I64 | slice = slice(None),
+) -> F32:
+    """The medians of `usual_among` alone, of some entities; all by default."""
+    first, *others = (group(scene) for group in groups)
+    usual: F32 = first.medians(own)[first.group_of[rows]]
+    for grouping in others:
+        open_places = np.flatnonzero(np.isnan(usual))
+        if open_places.size:
+            group_of = grouping.group_of[rows][open_places]
+            usual[open_places] = grouping.medians(own)[group_of]
+    return usual
 
 
 def _near_slowdown(scene: Scene) -> AnyArray:

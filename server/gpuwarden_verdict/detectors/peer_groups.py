@@ -26,19 +26,20 @@ def group_median(values: AnyArray, groups: I64, fewest: int) -> F64:
     NaN where the group is unknown or has fewer than `fewest` numbers.
     """
     grouping = Grouping(groups, fewest)
-    of_group = grouping.middle(values.astype(np.float32)).median
+    of_group = grouping.medians(values.astype(np.float32))
     return grouping.per_entity(of_group).astype(np.float64)
 
 
-def model_median(values: AnyArray, view: KindView, fleet: FleetContext, fewest: int) -> F64:
-    """Median of each GPU's model, as `group_median`; the groups are laid out once."""
+def medians_of_models(
+    values: AnyArray, view: KindView, fleet: FleetContext, fewest: int
+) -> tuple[Grouping, F64]:
+    """The models as groups, laid out once, and the median of each; NaN as in `group_median`."""
     grouping = fleet.memory.lasting(
         ("grouping", EntityKind.GPU, "models", fewest),
         model_codes(view, fleet),
         lambda codes: Grouping(codes, fewest),
     )
-    of_group = grouping.middle(values.astype(np.float32)).median
-    return grouping.per_entity(of_group).astype(np.float64)
+    return grouping, grouping.medians(values.astype(np.float32)).astype(np.float64)
 
 
 def group_highest(values: AnyArray, groups: I64) -> F64:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gpuwarden_verdict.context import BOOT_GRACE_S, FleetContext
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Rung, Severity
 from gpuwarden_verdict.signals import Persistence, Plane, Recovery, RecoveryKind, Signal
-from gpuwarden_verdict.windows import NUMBER, FleetReading, KindView
+from gpuwarden_verdict.windows import FleetReading, KindView
 from gpuwarden_wire.metrics import EntityKind
 
 Bool = npt.NDArray[np.bool_]
@@ -35,10 +35,7 @@ def fresh(state: FleetReading, view: KindView, metric: str, fleet: FleetContext)
 
 def read_now(view: KindView, metric: str) -> Bool:
     """Entities whose reading of a metric is a number, and as new as their others, shape (N,)."""
-    with np.errstate(invalid="ignore"):
-        current: Bool = view.lag_s(metric) <= FRESH_S
-    current &= view.missing_code(metric) == NUMBER
-    return current
+    return view.present(metric, FRESH_S)
 
 
 def heard_of(state: FleetReading, view: KindView, fleet: FleetContext) -> Bool:

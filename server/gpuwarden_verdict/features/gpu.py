@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuwarden_verdict.detectors.drift import CELSIUS_PER_WATT, DRIFT_DETECTORS
 from gpuwarden_verdict.detectors.load import under_load
-from gpuwarden_verdict.detectors.nvlink_down import ACTIVE, MIG, links_of_model
+from gpuwarden_verdict.detectors.nvlink_down import ACTIVE, MIG, links_of_models
 from gpuwarden_verdict.detectors.pcie_downtrained import (
     PCIE_GENERATION,
     PCIE_WIDTH,
@@ -19,8 +19,8 @@ from gpuwarden_verdict.detectors.peer_deviation import (
     LIMITERS,
     SOFTWARE_POWER_CAP,
     job_phase,
+    medians_among,
     model_phase,
-    usual_among,
 )
 from gpuwarden_verdict.detectors.scene import FEWEST_IN_FLEET, FEWEST_IN_JOB, Scene
 from gpuwarden_verdict.entities import FaultClass
@@ -120,9 +120,7 @@ def _excess(make: Make) -> Make:
 
     def excess(look: Look) -> F32:
         of_all = look.everyone.of_all(("own", make.said), lambda all_: _made(make, all_))
-        usual = look.of_all(
-            ("usual", make.said), lambda all_: usual_among(_BY_PHASE, all_, of_all)[0]
-        )
+        usual = medians_among(_BY_PHASE, look.everyone, of_all, look.places)
         own = look.of_all(("own", make.said), lambda all_: of_all)
         with np.errstate(invalid="ignore"):
             over_node = own - look.medians_of(_board(look.everyone), of_all)
@@ -221,15 +219,15 @@ def _to_limit(metric: str, limit: str) -> Make:
 @made("time that the driver takes to answer, in times of what is usual for the model", alone=True)
 def _probe_times(look: Look) -> F32:
     """How many times as long as at GPUs of its model the driver takes to answer."""
-    own, usual = look.mean("gpu_probe_seconds"), look.of_all("usual probe", _usual_probe)
+    own, usual = look.mean("gpu_probe_seconds"), look.of_groups("usual probe", _usual_probe)
     with np.errstate(invalid="ignore", divide="ignore"):
         times = own / np.maximum(usual, _FASTEST_PROBE_S)
     return times.astype(np.float32)
 
 
-def _usual_probe(look: Look) -> F32:
-    model = _of_model(look)
-    return model.per_entity(model.middle(look.mean("gpu_probe_seconds")).median)
+def _usual_probe(look: Look) -> tuple[Grouping, F32]:
+    models = _of_model(look)
+    return models, models.medians(look.mean("gpu_probe_seconds"))
 
 
 @made("rows remapped for life, decayed over seven days since the last one", alone=True)
@@ -266,7 +264,7 @@ def _pcie_deficit(detector: PcieDowntrainedDetector) -> Make:
     """Share of lanes or speed that a link under load lacks, of what is usual for the model."""
 
     def make(look: Look) -> F32:
-        usual = look.of_all(
+        usual = look.of_groups(
             ("usual", detector.name), lambda whole: detector.usual(whole.view, whole.fleet)
         )
         most = np.fmin(look.latest(detector.most), usual)
@@ -285,8 +283,8 @@ def _pcie_deficit(detector: PcieDowntrainedDetector) -> Make:
 )
 def _links_down(look: Look) -> F32:
     """NVLinks that were active, or are at most GPUs of the model, and are not; NaN under MIG."""
-    of_model = look.of_all(
-        "links", lambda whole: links_of_model(whole.state, whole.view, whole.fleet)
+    of_model = look.of_groups(
+        "links", lambda whole: links_of_models(whole.state, whole.view, whole.fleet)
     )
     usual = np.fmax(look.view.highest(ACTIVE), of_model).astype(np.float32)
     down = usual - look.latest(ACTIVE)

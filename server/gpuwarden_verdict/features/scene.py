@@ -59,9 +59,21 @@ class Look(Scene):
         """Their part, by rows, of what is made of all entities of the kind together."""
         return self.once(("of all", key, self.now), lambda: make(self))
 
+    def of_groups(self, key: Hashable, make: Callable[[Look], tuple[Grouping, Array]]) -> Array:
+        """The number of each one's group; `make` tells the groups of all, and theirs, (G + 1,)."""
+        grouping, of_group = self.everyone.once(
+            ("of groups", key, self.now), lambda: make(self.everyone)
+        )
+        return cast("Array", of_group[grouping.group_of[self.places]])
+
+    @property
+    def places(self) -> I64 | slice:
+        """Their rows among all entities of the kind."""
+        return slice(None)
+
     def medians_of(self, grouping: Grouping, values: F32) -> F32:
         """Median of each one's group; `values` are of all entities of the kind."""
-        return grouping.per_entity(grouping.middle(values).median)
+        return grouping.per_entity(grouping.medians(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +139,11 @@ class Some(Look):
     def everyone(self) -> Look:
         """All entities of the kind."""
         return self.whole
+
+    @property
+    def places(self) -> I64 | slice:
+        """Their rows among all entities of the kind."""
+        return self.rows
 
     def of_all(self, key: Hashable, make: Callable[[Look], Array]) -> Array:
         """Their part, by rows, of what is made of all entities of the kind together."""

@@ -7,7 +7,7 @@ leaf that no feature rules out is the row's. (After QuickScorer, Lucchese et al.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,7 @@ def leaf_bits(trees: Trees) -> LeafBits:
     values = np.zeros((len(full), max(full, default=0).bit_length() + 1))
     for leaf, (word, bit) in words.items():
         values[word, bit + 1] = trees.value[leaf]
+    below = _bits_below(trees, words)
     limits: list[F64] = []
     left: list[AnyArray] = []
     splits = np.unique(trees.feature[~trees.leaf]).astype(np.int64)
@@ -95,7 +96,7 @@ def leaf_bits(trees: Trees) -> LeafBits:
         limits.append(np.unique(trees.threshold[nodes]))
         left.append(np.tile(np.array(full, dtype), (limits[-1].size + 2, 1)))
         for node in nodes.tolist():
-            _rule_out(trees, node, limits[-1], left[-1], words)
+            _rule_out(trees, node, limits[-1], left[-1], below)
     sizes = np.array([one.size for one in limits], np.int64)
     return LeafBits(
         splits=splits,
@@ -109,18 +110,37 @@ def leaf_bits(trees: Trees) -> LeafBits:
     )
 
 
+def _bits_below(trees: Trees, words: Mapping[int, tuple[int, int]]) -> list[dict[int, int]]:
+    """Leaves below each node, as bits of each word; children stand behind their parent."""
+    below: list[dict[int, int]] = [{} for _ in range(trees.leaf.size)]
+    for node in reversed(range(trees.leaf.size)):
+        if node in words:
+            word, bit = words[node]
+            below[node] = {word: 1 << bit}
+        elif not trees.leaf[node]:
+            right = below[trees.right[node]]
+            merged = dict(below[trees.left[node]])
+            merged |= {word: merged.get(word, 0) | bits for word, bits in right.items()}
+            below[node] = merged
+    return below
+
+
 def _rule_out(
-    trees: Trees, node: int, limits: F64, left: AnyArray, words: Mapping[int, tuple[int, int]]
+    trees: Trees, node: int, limits: F64, left: AnyArray, below: Sequence[Mapping[int, int]]
 ) -> None:
     """Take away the leaves on the side of a node where a value does not go."""
-    goes_left = np.append(
-        np.arange(limits.size + 1) <= np.searchsorted(limits, trees.threshold[node]),
-        trees.missing_left[node],
+    beyond = int(np.searchsorted(limits, trees.threshold[node])) + 1
+    missing_left = bool(trees.missing_left[node])
+    sides = (
+        (trees.right[node], slice(0, beyond), missing_left),
+        (trees.left[node], slice(beyond, -1), not missing_left),
     )
-    for child, places in ((trees.left[node], ~goes_left), (trees.right[node], goes_left)):
-        for leaf in _leaves_below(trees, int(child)):
-            word, bit = words[leaf]
-            left[places, word] &= ~left.dtype.type(1 << bit)
+    for child, places, missing in sides:
+        for word, bits in below[child].items():
+            kept = ~left.dtype.type(bits)
+            left[places, word] &= kept
+            if missing:
+                left[-1, word] &= kept
 
 
 def _leaves_below(trees: Trees, node: int) -> list[int]:

@@ -20,6 +20,7 @@ from gpuwarden_verdict.windows.planes import (
     U8,
     AnyArray,
     Array,
+    Bool,
     KindPlanes,
     Section,
 )
@@ -94,6 +95,17 @@ class KindView:
         """0 a number, 1 not supported, 2 unavailable, 3 stale, 4 never sent; uint8."""
         column: U8 = self._kept("missing", metric)
         return column
+
+    def present(self, metric: str, within_s: float) -> Bool:
+        """Whether the latest reading is a number, at most so far behind the entity's others.
+
+        Both times are the agent's clock, so that a node whose clock is off is judged right.
+        """
+        lane = self._kept("lane_at", metric)  # of a number: when it was read
+        with np.errstate(invalid="ignore"):
+            current: Bool = (self.last_seen_at() - lane).astype(np.float32) <= within_s
+        current &= self.missing_code(metric) == NUMBER
+        return current
 
     def increment_1h(self, metric: str) -> F32:
         """Growth of a counter, decayed with time constant 1 h to the latest reading, float32.
@@ -185,6 +197,14 @@ class KindView:
         column: F64 = self._kept("value_at", metric)
         return column
 
+    def _lane_times(self, metric: str) -> F64:
+        """When the metric was last read, a number or not."""
+        section, slot = self._place(metric)
+        if section is None:
+            return np.full(len(self), np.nan)
+        times: F64 = section.lane_at[: len(self), section.lanes.lane_of(slot)].copy()
+        return times
+
     def _number_times(self, metric: str) -> F64:
         section, slot = self._place(metric)
         if section is None:
@@ -269,6 +289,8 @@ class KindView:
     def _read(self, name: str, metric: str) -> AnyArray:
         if name == "last":
             return self._last(metric)
+        if name == "lane_at":
+            return self._lane_times(metric)
         if name == "value_at":
             return self._number_times(metric)
         return self._side(name, metric) if name in SIDES else self._column(name, metric)

@@ -56,6 +56,7 @@ def test_middles_are_those_of_the_plain_form_to_the_last_bit(
 def check(codes: npt.NDArray[np.int64], values: F32) -> None:
     grouping = Grouping(codes, FEWEST)
     found = grouping.middle(values)
+    assert np.array_equal(grouping.medians(values), found.median, equal_nan=True)
     median, spread = grouping.per_entity(found.median), grouping.per_entity(found.spread)
     assert median.dtype == spread.dtype == np.float32
     for code in {*codes.tolist(), NO_CODE}:
@@ -87,6 +88,7 @@ def test_what_is_not_looked_at_in_a_large_group_is_not_counted() -> None:
     assert grouping.middle(values).count[0] == LARGEST
     values[1::2], values[0::2] = values[0::2].copy(), np.nan
     found = grouping.middle(values)
+    assert np.array_equal(grouping.medians(values), found.median, equal_nan=True)
     assert found.count[0] == 0
     assert np.isnan(found.median).all()
     values[1::2] = np.nan
