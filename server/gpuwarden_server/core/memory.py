@@ -81,8 +81,9 @@ class MemoryCollector(Collector):
         """Ask."""
         family = GaugeMetricFamily(
             "gpuwarden_memory_bytes",
-            "Memory by part. `allocated` and `allocator_free` are all of the C library's, the "
-            "others, but small Python objects, are parts of `allocated`.",
+            "Memory by part. `allocated` (with room that was never used, and is not resident) and "
+            "`allocator_free` are all of the C library's; the others, but small Python objects, "
+            "are parts of `allocated`.",
             labels=["part"],
         )
         for sizes in self._parts:

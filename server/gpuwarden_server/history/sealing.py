@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from gpuwarden_verdict.segments.blocks import (
     side_by_side,
 )
 from gpuwarden_verdict.segments.rollup import roll_up_readings
-from gpuwarden_verdict.windows import JoinedTables
+from gpuwarden_verdict.windows import JoinedTables, TableLayout
 from gpuwarden_wire.batches import MissingKind, Table
 from gpuwarden_wire.metrics import EntityKind
 from gpuwarden_wire.schema import Column, Schema
@@ -31,17 +31,25 @@ from gpuwarden_wire.schema import Column, Schema
 _UNREAD = Reason(MissingKind.UNAVAILABLE, "")
 
 _Node = tuple[str, Sequence[JoinedTables]]
+RowsOf = Callable[[str, TableLayout], tuple[tuple[Row, ...], ...]]
 LastKey = tuple[EntityKind, tuple[Row, ...], str, int]
 Last = tuple[float, tuple[Column, ...], F64]
 """When, which columns, and where the counters stood."""
 
 
-def readings_of(node_id: str, batches: Sequence[JoinedTables]) -> list[Block]:
+def readings_of(
+    node_id: str, batches: Sequence[JoinedTables], rows_of: RowsOf | None = None
+) -> list[Block]:
     """A node's batches as blocks, one for each set of columns and entities, times in order.
 
     Of tables of one moment the later holds. Infinities are no numbers.
+
+    Args:
+        node_id: The node.
+        batches: Its batches.
+        rows_of: Names of the rows in its tables, where somebody keeps them.
     """
-    regular = _regular_blocks(node_id, batches)
+    regular = _regular_blocks(node_id, batches, rows_of or _rows_of)
     if regular is not None:
         return regular
     groups: dict[tuple[str, tuple[str, ...]], tuple[Schema, dict[float, Table]]] = {}
@@ -53,12 +61,40 @@ def readings_of(node_id: str, batches: Sequence[JoinedTables]) -> list[Block]:
     return [_block(node_id, schema, tables) for schema, tables in groups.values()]
 
 
-def _regular_blocks(node_id: str, batches: Sequence[JoinedTables]) -> list[Block] | None:
+def _regular_blocks(
+    node_id: str, batches: Sequence[JoinedTables], rows_of: RowsOf
+) -> list[Block] | None:
     """As `readings_of`, where all batches are alike, in order, and miss nothing; None elsewhere."""
     if not _is_regular(batches):
         return None
-    gathered = _gathered([(node_id, batches)])
+    gathered = _gathered([(node_id, batches)], rows_of)
     return None if gathered is None else [one.block for one in gathered]
+
+
+class RowBook:
+    """Names of the rows in a node's tables, made once and not each minute.
+
+    A full fleet has a quarter of a million of them, which the garbage collector would look at again
+    after each minute, with all threads waiting.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[TableLayout, tuple[tuple[Row, ...], ...]]] = {}
+
+    def of(self, node_id: str, layout: TableLayout) -> tuple[tuple[Row, ...], ...]:
+        """The rows of each table of a layout."""
+        known = self._known.get(node_id)
+        if known is None or known[0] is not layout:
+            known = self._known[node_id] = layout, _rows_of(node_id, layout)
+        return known[1]
+
+    def forget(self, node_id: str) -> None:
+        """No node has this name any more."""
+        self._known.pop(node_id, None)
+
+
+def _rows_of(node_id: str, layout: TableLayout) -> tuple[tuple[Row, ...], ...]:
+    return tuple(tuple(Row(node_id, one) for one in own) for own in layout.entities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +110,16 @@ class Gathered:
     parts: Sequence[tuple[slice, float]]
 
 
-def gather(nodes: Iterable[tuple[str, Sequence[JoinedTables]]]) -> list[Gathered]:
-    """The batches of a minute, all nodes that read alike in one piece each."""
+def gather(
+    nodes: Iterable[tuple[str, Sequence[JoinedTables]]], rows_of: RowsOf | None = None
+) -> list[Gathered]:
+    """The batches of a minute, all nodes that read alike in one piece each.
+
+    Args:
+        nodes: The batches of each.
+        rows_of: Names of the rows in a node's tables, where somebody keeps them.
+    """
+    rows_of = rows_of or _rows_of
     alike: dict[tuple[object, int], list[_Node]] = {}
     rest: list[_Node] = []
     for node in nodes:
@@ -85,12 +129,12 @@ def gather(nodes: Iterable[tuple[str, Sequence[JoinedTables]]]) -> list[Gathered
             rest.append(node)
     found: list[Gathered] = []
     for group in alike.values():
-        gathered = _gathered(group)
+        gathered = _gathered(group, rows_of)
         if gathered is None:  # a number is missing somewhere, or a time
             rest += group
         else:
             found += gathered
-    apart = (block for node_id, own in rest for block in readings_of(node_id, own))
+    apart = (block for node_id, own in rest for block in readings_of(node_id, own, rows_of))
     return found + _side_by_side(apart)
 
 
@@ -118,7 +162,7 @@ def _is_regular(batches: Sequence[JoinedTables]) -> bool:
     )
 
 
-def _gathered(nodes: Sequence[_Node]) -> list[Gathered] | None:
+def _gathered(nodes: Sequence[_Node], rows_of: RowsOf) -> list[Gathered] | None:
     """Nodes of as many regular batches in layouts that are alike.
 
     None where a cell lacks its number, or times are not in order.
@@ -132,6 +176,7 @@ def _gathered(nodes: Sequence[_Node]) -> list[Gathered] | None:
     )
     if not (rising and np.isfinite(narrow).all() and np.isfinite(wide).all()):
         return None
+    named = [rows_of(node_id, own[0].layout) for node_id, own in nodes]
     narrow = narrow.reshape(len(nodes), count, layout.narrow[-1])
     wide = wide.reshape(len(nodes), count, layout.wide[-1])
     return [
@@ -139,13 +184,7 @@ def _gathered(nodes: Sequence[_Node]) -> list[Gathered] | None:
             Block(
                 kind=schema.entity_kind,
                 columns=schema.columns,
-                rows=tuple(
-                    [
-                        Row(node_id, entity)
-                        for node_id, own in nodes
-                        for entity in own[0].layout.entities[number]
-                    ]
-                ),
+                rows=tuple([row for tables in named for row in tables[number]]),
                 times=times[0, :, number],
                 planes={
                     NARROW: _of_table(narrow, layout.narrow, number, rows),
@@ -172,9 +211,14 @@ def _of_table(numbers: AnyArray, places: Sequence[int], number: int, rows: int) 
 
 
 class Sealer:
-    """Makes roll-ups; remembers where each counter stood, so that minutes join without a gap."""
+    """Makes roll-ups; remembers where each counter stood, so that minutes join without a gap.
+
+    Attributes:
+        rows: Names of rows, the same for all forks.
+    """
 
     def __init__(self) -> None:
+        self.rows = RowBook()
         self._news: dict[LastKey, Last] = {}
         self._last: MutableMapping[LastKey, Last] = self._news
         self._renamed: dict[str, str] = {}
@@ -186,6 +230,7 @@ class Sealer:
 
     def _child(self) -> Sealer:
         forked = Sealer()
+        forked.rows = self.rows
         forked._last = ChainMap(forked._news, self._last)
         return forked
 
@@ -198,6 +243,7 @@ class Sealer:
     def rename(self, old: str, new: str) -> None:
         """A node is called `new` from now on; a fork that is at work meanwhile need not know."""
         self._renamed[old] = new
+        self.rows.forget(old)
         for key in [key for key in list(self._last) if key[1][0].node_id == old]:
             self._last[_named(key, new)] = self._last.pop(key)
 

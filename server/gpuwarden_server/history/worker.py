@@ -180,7 +180,9 @@ class HistoryWorker:
         return True
 
     def _sealed(self, pack: int, minute: int, taken: list[Taken], sealer: Sealer) -> list[Slab]:
-        rolled = sealer.roll_up(gather((one.node_id, one.batches) for one in taken))
+        rolled = sealer.roll_up(
+            gather(((one.node_id, one.batches) for one in taken), sealer.rows.of)
+        )
         sealer.remember(rolled)
         at = minute * MINUTE_S
         slabs = [Slab(Level.MINUTE, pack, at, encode_segment(rolled, FAST))]
@@ -188,13 +190,17 @@ class HistoryWorker:
             block
             for one in taken
             if self._keeping.all_readings or one.node_id in self._recorded
-            for block in readings_of(one.node_id, one.batches)
+            for block in readings_of(one.node_id, one.batches, sealer.rows.of)
         ]
         if recorded:
             slabs.append(Slab(Level.RAW, pack, at, encode_segment(recorded, FAST)))
         if not self._keeping.all_readings and self._lookback.is_kept:
             share = len(taken) / sum(nodes for _, nodes in self._buffer.packs())
-            readings = [block for one in taken for block in readings_of(one.node_id, one.batches)]
+            readings = [
+                block
+                for one in taken
+                for block in readings_of(one.node_id, one.batches, sealer.rows.of)
+            ]
             self._lookback.add(minute, pack, encode_segment(readings, FAST), share)
         return slabs
 

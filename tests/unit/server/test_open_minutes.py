@@ -88,8 +88,8 @@ def test_nodes_rolled_up_together_come_out_as_each_by_itself() -> None:
     }
     earlier = {"n0": [batch_at(550.0, 550.0)], "n1": [batch_at(620.0, 620.0)]}
     together = Sealer()
-    together.remember(together.roll_up(gather(earlier.items())))
-    found = together.roll_up(gather(fleet.items()))
+    together.remember(together.roll_up(gather(earlier.items(), together.rows.of)))
+    found = together.roll_up(gather(fleet.items(), together.fork().rows.of))
     for node_id, batches in fleet.items():
         alone = Sealer()
         own = {node_id: earlier[node_id]} if node_id in earlier else {}
