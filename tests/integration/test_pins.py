@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from gpuwarden_server.config import Settings
@@ -198,3 +200,62 @@ def test_a_leave_that_asks_for_a_check_ends_over_one_also_after_a_kill(tmp_path:
 
 def _settings(folder: Path) -> Settings:
     return quick_settings(folder / "s")
+
+
+POOLS = """
+[defaults]
+approvers = ["ana"]
+[[pools]]
+name = "checked"
+nodes = ["n1"]
+leave_check = true
+[[pools.rules]]
+classes = ["operator"]
+approvers = ["oncall-*", "ana"]
+"""
+
+
+def test_the_policy_says_who_may_pin_and_whether_a_leave_returns_over_a_check(
+    tmp_path: Path,
+) -> None:
+    settings = quick_settings(tmp_path)
+    assert settings.policy_file is not None
+    settings.policy_file.write_text(POOLS)
+    with running_server(settings) as server:
+        nodes = [introduced(server, name) for name in ("n1", "n2")]
+        with (
+            server.client(server.mint("operator", name="bob")) as bob,
+            server.client(server.mint("operator", name="oncall-7")) as oncall,
+        ):
+            pin_and_leave(server, bob, oncall)
+        for node in nodes:
+            node.close()
+
+
+def pin_and_leave(server: Running, bob: httpx.Client, oncall: httpx.Client) -> None:
+    """What an operator may do who is an approver of no pool, and one who is of the first."""
+    leave = {"nodes": ["n1", "n2"], "at": time.time() + HOUR, "reason": "new risers"}
+    planned = server.admin.post("/v1/leaves", json=leave).json()["items"]
+    assert [(one["entity"], one["check"]) for one in planned] == [("n1", True), ("n2", False)]
+    for said in (False, True):
+        planned = server.admin.post("/v1/leaves", json=leave | {"check": said}).json()["items"]
+        assert [one["check"] for one in planned] == [said, said], "the leave's word goes first"
+    pin = {"entity_kind": "node", "entity": "n1", "kind": "exclude", "reason": "smells"}
+    for path, body in (("/v1/pins", pin), ("/v1/leaves", leave)):
+        refused = bob.post(path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_approver")
+        assert "bob may not pin n1" in refused.json()["detail"]
+        assert "role admin" in refused.json()["mend"]
+    assert out(server) == []
+    assert oncall.post("/v1/pins", json=pin).status_code == 201
+    assert out(server) == ["n1"]
+    other = pin | {"entity": "n2", "kind": "allow"}
+    assert oncall.post("/v1/pins", json=other).status_code == 403, "of its pool ana alone"
+    (held,) = [one for one in get(server, "/v1/pins")["items"] if not one["leave"]]
+    ended = bob.post(f"/v1/pins/{held['id']}/end", json={"reason": "it was toast"})
+    assert ended.status_code == 200, "taking back asks for nobody"
+    assert server.admin.post("/v1/pins", json=other).status_code == 201, "never locked out"
+    items = get(server, "/v1/audit", limit=1000)["items"]
+    after = [one["after"] for one in items if one["action"] == "set_pin"]
+    without = [one["without_approvers"] for one in after if "without_approvers" in one]
+    assert without == [["ana"]], "whose word an admin did without"

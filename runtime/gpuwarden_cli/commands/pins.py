@@ -89,8 +89,12 @@ def maintenance(
     reason: Reason,
     duration: Duration = None,
     check: Annotated[
-        bool, typer.Option("--check", help="They return over a passed check only.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--check/--no-check",
+            help="They return over a passed check only; without either as the policy says.",
+        ),
+    ] = None,
 ) -> None:
     """Plan that nodes leave: told ahead, excluded at the time, back when it is over.
 
@@ -107,7 +111,9 @@ def maintenance(
     with open_client(context) as client:
         items = client.raw_post("/v1/leaves", body)["items"]
     for one in items:
-        print(f"{one['id']}: {one['entity']} leaves at {moment(one['starts_at'])} {_until(one)}")
+        over = ", then back over a passed check" if one["check"] else ""
+        at = moment(one["starts_at"])
+        print(f"{one['id']}: {one['entity']} leaves at {at} {_until(one)}{over}")
 
 
 def _named(client: Client, entity: str) -> str:

@@ -113,8 +113,19 @@ class PinBoard(Protocol):
 class PinDesk(Protocol):
     """Takes people's pins; each returns after its commit."""
 
-    def set_pins(self, made: Sequence[Pin], author: Author) -> list[Pin]:
-        """Set pins; each takes the place of what its entity had of its sort."""
+    def set_pins(
+        self, made: Sequence[Pin], author: Author, *, checks_by_policy: bool = False
+    ) -> list[Pin]:
+        """Set pins; each takes the place of what its entity had of its sort.
+
+        Args:
+            made: In order.
+            author: Who sets them; where the policy names approvers, one of them or an admin.
+            checks_by_policy: Whether the policy says if what leaves returns over a check.
+
+        Raises:
+            ProblemError: 403: not an approver; 409: a node is retired.
+        """
         ...
 
     def end_pin(self, pin_id: str, author: Author) -> Pin:

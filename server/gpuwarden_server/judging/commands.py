@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
 
 from gpuwarden_server.access.domain import AuditEntry
+from gpuwarden_server.access.principals import Role
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.decisions.ports import Author, Shown, shown_of
 from gpuwarden_server.decisions.schemas import rung_name
@@ -208,9 +209,20 @@ class JudgeDesk:
 
         return self.run(work, Decision)
 
-    def set_pins(self, made: Sequence[Pin], author: Author) -> list[Pin]:
+    def set_pins(
+        self, made: Sequence[Pin], author: Author, *, checks_by_policy: bool = False
+    ) -> list[Pin]:
         """Set pins, and decide about what they name at once."""
-        taken = self.run(lambda now: self._pinning.set(made, author, now), list)
+
+        def work(now: float) -> Concluded:
+            pinning = self._pinning
+            wanted = [pinning.as_pool_says(one) if checks_by_policy else one for one in made]
+            beside = pinning.approvers_beside(wanted, author)
+            if beside and author.role != Role.ADMIN.value:
+                raise _not_pinner(beside, author)
+            return pinning.set(wanted, author, now, beside)
+
+        taken = self.run(work, list)
         self._worker.look_soon()  # a node's pin may speak for its GPUs
         return taken
 
@@ -337,6 +349,18 @@ def _not_silent(node_id: str, contact: Contact) -> ProblemError:
         f"node {node_id} was heard of a moment ago (or this server has just started): "
         "retired, it would come back at once, without its exclusions",
         "Switch it or its agent off, and retire it when it is shown as silent.",
+    )
+
+
+def _not_pinner(beside: Mapping[str, tuple[str, ...]], author: Author) -> ProblemError:
+    named = sorted({one for approvers in beside.values() for one in approvers})
+    return ProblemError(
+        403,
+        "not_approver",
+        f"{author.name} may not pin {', '.join(sorted(beside)[:10])}: the approvers there are "
+        f"{', '.join(named)}",
+        "Ask one of them; in an emergency a key of role admin may. To let others pin, name them in "
+        'a rule of the pool: classes = ["operator"], approvers = [...].',
     )
 
 

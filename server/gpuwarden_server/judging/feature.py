@@ -316,9 +316,11 @@ class Judging:
             raise RuntimeError(NOT_STARTED)
         return self._spare_desk
 
-    def set_pins(self, made: Sequence[Pin], author: Author) -> list[Pin]:
+    def set_pins(
+        self, made: Sequence[Pin], author: Author, *, checks_by_policy: bool = False
+    ) -> list[Pin]:
         """See `PinDesk`."""
-        return self._started().set_pins(made, author)
+        return self._started().set_pins(made, author, checks_by_policy=checks_by_policy)
 
     def end_pin(self, pin_id: str, author: Author) -> Pin:
         """See `PinDesk`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from sqlalchemy import Connection
 
@@ -14,8 +15,9 @@ from gpuwarden_server.decisions.ports import Author, Windows
 from gpuwarden_server.judging.worker import Concluded
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.domain import Findings, Outcome, key_of
-from gpuwarden_verdict.entities import EntityRef
-from gpuwarden_verdict.policy.document import Decision, Pin, PinKind
+from gpuwarden_verdict.entities import EntityRef, FaultClass, Rung
+from gpuwarden_verdict.policy.approval import may_approve
+from gpuwarden_verdict.policy.document import Decision, Pin, PinKind, PoolPolicy
 from gpuwarden_verdict.policy.guards import BY_PIN
 
 Reassess = Callable[[Findings, float, Sequence[Pin] | None], Outcome]
@@ -29,14 +31,46 @@ class Pinning:
         book: What is true now.
         reassess: What follows for a target with other pins.
         windows: Maintenance windows that go with leaves.
+        pool_of: The policy's pool of a node.
     """
 
     book: Book
     reassess: Reassess
     windows: Windows
+    pool_of: Callable[[str], PoolPolicy]
 
-    def set(self, made: Sequence[Pin], author: Author, now: float) -> Concluded:
+    def as_pool_says(self, leave: Pin) -> Pin:
+        """A planned leave that returns as the policy of its node's pool says."""
+        return replace(leave, check=self.pool_of(leave.entity.node_id).leave_check)
+
+    def approvers_beside(self, made: Sequence[Pin], author: Author) -> dict[str, tuple[str, ...]]:
+        """Who may pin instead of an author, by the node of each pin that the policy binds.
+
+        A pin puts out or keeps in as an approval does, for a reason of people's own: who may
+        approve an exclusion of class operator may set it.
+        """
+        beside: dict[str, tuple[str, ...]] = {}
+        for pin in made:
+            pool = self.pool_of(pin.entity.node_id)
+            approvers = pool.approvers_of(FaultClass.OPERATOR, Rung.EXCLUDE)
+            if not may_approve(approvers, author.name, author.role):
+                beside[pin.entity.node_id] = approvers
+        return beside
+
+    def set(
+        self,
+        made: Sequence[Pin],
+        author: Author,
+        now: float,
+        beside: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    ) -> Concluded:
         """Each takes the place of what its target had of its sort.
+
+        Args:
+            made: In order.
+            author: Who sets them.
+            now: Epoch seconds.
+            beside: Approvers whom the author passes by, by node; it goes into the audit.
 
         Raises:
             ProblemError: 409: a node is retired.
@@ -53,7 +87,13 @@ class Pinning:
                     self.windows.begin(connection, pin, now)
 
         action = "plan_leave" if any(pin.leave for pin in made) else "set_pin"
-        audits = tuple(_audit(action, former[one.id], (one,), author, now) for one in made)
+        audits = tuple(
+            _passing_by(
+                _audit(action, former[one.id], (one,), author, now),
+                beside.get(one.entity.node_id, ()),
+            )
+            for one in made
+        )
         return Concluded(outcomes, audits, list(made), first=write_windows)
 
     def end(self, pin_id: str, author: Author, now: float) -> Concluded:
@@ -183,6 +223,13 @@ def _audit(
         before=_told(before),
         after=_told(after),
     )
+
+
+def _passing_by(entry: AuditEntry, approvers: tuple[str, ...]) -> AuditEntry:
+    """An entry that says whose word the author did without, where it did."""
+    if not approvers:
+        return entry
+    return replace(entry, after={**(entry.after or {}), "without_approvers": list(approvers)})
 
 
 def _told(pins: Sequence[Pin]) -> dict[str, object] | None:

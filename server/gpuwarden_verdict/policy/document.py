@@ -105,9 +105,11 @@ class PoolPolicy:
             by `mode_of` and its like, never by `mode` alone.
         cool_down_s: After an exclusion of our own ended, how long only evidence that acts alone
             may exclude the same entity again; on probation the first symptom does all the same.
-        approvers: Who may approve advice: patterns of key names, or "role:ROLE"; () for whoever
-            may by the key's role.
+        approvers: Who may approve advice, and pin: patterns of key names, or "role:ROLE"; () for
+            whoever may by the key's role.
         in_maintenance: What may be decided during maintenance; the windows stand elsewhere.
+        leave_check: Whether its nodes return from a planned leave over a passed check only, where
+            who plans the leave says nothing of it.
     """
 
     name: str
@@ -125,6 +127,7 @@ class PoolPolicy:
     cool_down_s: float = 0.0
     approvers: tuple[str, ...] = ()
     in_maintenance: InMaintenance = InMaintenance.HOLD
+    leave_check: bool = False
 
     def mode_of(self, fault_class: FaultClass, rung: Rung) -> Mode:
         """How far gpuwarden may go for a class of fault at a rung.

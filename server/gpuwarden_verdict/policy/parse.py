@@ -57,7 +57,7 @@ BUILT_IN = PoolPolicy(
 )
 """What holds where the file says nothing."""
 
-_LATER = ("rules", "cool_down_s", "approvers", "in_maintenance", "standby")
+_LATER = ("rules", "cool_down_s", "approvers", "in_maintenance", "standby", "leave_check")
 _DEFAULTS = asdict(BUILT_IN)
 _CAP_DEFAULTS: Mapping[str, object] = {
     "max_per_rack": None,
@@ -234,4 +234,5 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "approvers": read_approvers,
     "in_maintenance": _in_maintenance,
     "standby": parse_standby,
+    "leave_check": read_flag,
 }

@@ -43,6 +43,7 @@ name = "train"
 nodes = ["gpu-*"]
 mode = "act"
 in_maintenance = "acts_alone"
+leave_check = true
 cap = { max_per_rack = 1, max_per_job = 2, min_in_service = 60 }
 [[pools.rules]]
 rungs = ["drain", "evict"]
@@ -63,6 +64,7 @@ def test_the_first_rule_that_fits_and_says_a_key_holds() -> None:
     train, default = parse_policy(TEXT).pools
     assert (train.cap.max_per_rack, train.cap.max_per_job, train.cap.min_in_service) == (1, 2, 60)
     assert train.in_maintenance is InMaintenance.ACTS_ALONE
+    assert (train.leave_check, default.leave_check) == (True, False)
     assert train.mode_of(FaultClass.BUS, Rung.DRAIN) is Mode.ADVISE
     assert train.mode_of(FaultClass.BUS, Rung.EXCLUDE) is train.mode
     assert train.confidence_of(FaultClass.NIC, Rung.EVICT) == 0.95
@@ -107,9 +109,11 @@ def test_a_mistake_in_a_rule_is_named_with_its_key_and_its_mend(text: str, key: 
 
 def test_versions_stay_where_nothing_new_is_said() -> None:
     assert parse_policy("").version == "f2e6f3562409"  # as the first server with a policy gave it
-    said = '[defaults]\ncool_down_s = 0\nin_maintenance = "hold"\ncap = { min_in_service = 0 }'
+    built_in = ("cool_down_s = 0", "leave_check = false", 'in_maintenance = "hold"')
+    said = "\n".join(("[defaults]", *built_in, "cap = { min_in_service = 0 }"))
     assert parse_policy(said).version == parse_policy("").version
-    for text in ("cool_down_s = 1", "cap = { max_per_job = 1 }", "rules = [{ mode = 'act' }]"):
+    other = ("cool_down_s = 1", "leave_check = true", "cap = { max_per_job = 1 }")
+    for text in (*other, "rules = [{ mode = 'act' }]"):
         assert parse_policy(f"[defaults]\n{text}").version != parse_policy("").version
 
 

@@ -82,7 +82,8 @@ def pins_router(
         now = clock.now()
         _require_near(body.at, now)
         leaves = _leaves(directory, body, caller.name, now)
-        taken = desk.set_pins(leaves, _author(caller, body.reason))
+        author = _author(caller, body.reason)
+        taken = desk.set_pins(leaves, author, checks_by_policy=body.check is None)
         changed()
         return PinList(items=[pin_view(pin) for pin in taken])
 
@@ -119,7 +120,7 @@ def _leave(node: str, body: LeaveBody, by: str, now: float) -> Pin:
         id=new_id("pin"),
         starts_at=at,
         leave=True,
-        check=body.check,
+        check=body.check is True,
         window_id=new_id("sil"),
     )
 
@@ -140,4 +141,4 @@ def _not_there(what: str, route: str) -> ProblemError:
 
 
 def _author(caller: Principal, reason: str) -> Author:
-    return Author(caller.name, caller.key_id, reason)
+    return Author(caller.name, caller.key_id, reason, caller.role.value)

@@ -76,7 +76,10 @@ class LeaveBody(BaseModel):
         allow_inf_nan=False,
         description="seconds; null: until a person ends it",
     )
-    check: bool = Field(default=False, description="return over a passed check only")
+    check: bool | None = Field(
+        default=None,
+        description="return over a passed check only; null: as the policy of the pool says",
+    )
     reason: str = _REASON
 
 
