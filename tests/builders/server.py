@@ -121,8 +121,12 @@ def running_server(settings: Settings, clock: Clock | None = None) -> Iterator[R
 class ServerProcess:
     """The real server as a process of its own, which a test may kill."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, program: Sequence[str] = ("-m", "gpuwarden_server")
+    ) -> None:
+        """Make one; `program` is what Python runs."""
         self._settings = settings
+        self._program = tuple(program)
         self._log = settings.state_folder.parent / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._must_lead = True
@@ -134,7 +138,7 @@ class ServerProcess:
         before = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gpuwarden_server"],
+                [sys.executable, *self._program],
                 env=os.environ | environment_of(self._settings),
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -162,6 +166,11 @@ class ServerProcess:
     def terminate(self, timeout_s: float = START_S) -> int:
         """SIGTERM; returns the exit code."""
         return self._signal(signal.SIGTERM, timeout_s)
+
+    def wait(self) -> int:
+        """Let it end by itself; returns the exit code, minus the signal where one ended it."""
+        assert self._process is not None
+        return self._process.wait(START_S)
 
     @property
     def pid(self) -> int:
