@@ -128,7 +128,7 @@ class CloudLeaves:
 
     def _leave(self, node: EntityRef, one: CloudEvent, now: float) -> Pin:
         at = now if one.not_before is None else one.not_before - self._sight.lead_s
-        return Pin(
+        leave = Pin(
             entity=node,
             kind=PinKind.EXCLUDE,
             by=author_of(one.source),
@@ -140,6 +140,7 @@ class CloudLeaves:
             window_id=new_id("sil"),
             source=one.source,
         )
+        return self._pinning.as_pool_says(leave)
 
     def _concluded(
         self,

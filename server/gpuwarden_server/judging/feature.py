@@ -368,7 +368,7 @@ class Judging:
             failed=failure_teller(self._meters),
         )
         promoter = Promoter(book, self.spares, self._standby_meters)
-        pinning = Pinning(book, reasoner.judge.reassess, parts.windows)
+        pinning = Pinning(book, reasoner.judge.reassess, parts.windows, pools.pool)
         bench = Bench(
             state=parts.state,
             book=book,
