@@ -217,11 +217,15 @@ def _near_slowdown(scene: Scene) -> AnyArray:
     return scene.latest(TEMPERATURE) >= limit - NEAR_LIMIT_C
 
 
-def _not_power_capped(scene: Scene) -> AnyArray:
+def not_power_capped(scene: Scene) -> AnyArray:
     """GPUs whose clock the power limit does not hold: that is normal under load, and by design."""
-    reasons = np.nan_to_num(scene.latest(LIMITERS)).astype(np.int64)
-    free: AnyArray = (reasons & SOFTWARE_POWER_CAP) == 0
-    return free
+
+    def make() -> AnyArray:
+        reasons = np.nan_to_num(scene.latest(LIMITERS)).astype(np.int64)
+        free: AnyArray = (reasons & SOFTWARE_POWER_CAP) == 0
+        return free
+
+    return scene.once("not power capped", make)
 
 
 def _below_power_limit(scene: Scene) -> AnyArray:
@@ -359,7 +363,7 @@ PEER_DETECTORS: tuple[StatisticDetector, ...] = (
             usual_from=1e8,
             bands=BUSY_BAND,
             least_spread=15e6,
-            condition=_not_power_capped,
+            condition=not_power_capped,
         ),
         LimitRule("ratio", 0.15, 0.08, 0.6, persist_s=300.0),
         _Meaning(

@@ -16,11 +16,10 @@ from gpuwarden_verdict.detectors.pcie_downtrained import (
     PcieDowntrainedDetector,
 )
 from gpuwarden_verdict.detectors.peer_deviation import (
-    LIMITERS,
-    SOFTWARE_POWER_CAP,
     job_phase,
     medians_among,
     model_phase,
+    not_power_capped,
 )
 from gpuwarden_verdict.detectors.scene import FEWEST_IN_FLEET, FEWEST_IN_JOB, Scene
 from gpuwarden_verdict.entities import FaultClass
@@ -193,10 +192,10 @@ _CLOCK = deviation("clock_peers", "share by which the clock is below its peers'"
 )
 def _clock_deficit(look: Look) -> F32:
     """Share by which the clock is below the peers', 0 where the power limit holds it down."""
-    reasons = np.nan_to_num(look.latest(LIMITERS)).astype(np.int64)
-    deficit = _CLOCK(look)
-    capped = (reasons & SOFTWARE_POWER_CAP) != 0
-    return np.where(capped & ~np.isnan(deficit), np.fmin(deficit, np.float32(0.0)), deficit)
+    deficit, free = _CLOCK(look), not_power_capped(look)
+    if free.all():
+        return deficit
+    return np.where(free | np.isnan(deficit), deficit, np.fmin(deficit, np.float32(0.0)))
 
 
 @made("utilisation less the share of the power limit that is drawn", alone=True)

@@ -52,16 +52,20 @@ def silence(look: Look) -> F32:
 def _silence(look: Look) -> F32:
     view = look.view
     seen, nodes = view.last_seen_at(), view.node_rows
-    lost = (view.last("gpu_present") == 0) & ~np.isnan(view.lag_s(_ALWAYS_READ))
-    seen = np.where(lost, seen - view.lag_s(_ALWAYS_READ), seen)
+    lost = np.flatnonzero(view.last("gpu_present") == 0)
+    if lost.size:
+        seen = seen.copy()
+        seen[lost] -= np.nan_to_num(view.lag_s(_ALWAYS_READ)[lost])
     if seen.size == 0:
         return np.empty(0, np.float32)
     latest = np.full(int(nodes.max()) + 1, -np.inf)
     known = ~np.isnan(seen)
     np.maximum.at(latest, nodes[known], seen[known])
-    behind = np.clip(latest[nodes] - seen - SILENCE_GRACE_S, 0.0, _LONGEST_SILENCE_S)
-    unheard = of_nodes(look.state, view, look.fleet.silent_nodes)
-    return np.where(unheard, np.nan, behind).astype(np.float32)
+    behind = latest[nodes] - seen
+    behind -= SILENCE_GRACE_S
+    np.clip(behind, 0.0, _LONGEST_SILENCE_S, out=behind)
+    behind[of_nodes(look.state, view, look.fleet.silent_nodes)] = np.nan
+    return behind.astype(np.float32)
 
 
 @made("GPUs that should show and do not, by the agent's count or the server's record")
