@@ -88,6 +88,9 @@ def must_blame_the_queues(told: dict[str, Any]) -> None:
     assert numbers["queue_share"] > 0.8
     assert first["scale"]["affected_nodes"] == NODES
     assert {one["kind"] for one in told["culprits"] if one["score"] >= 0.3} == {"storage"}
+    assert first["plane"] == "nfs"
+    assert {one["plane"] for one in told["strips"]} == {"gpu", "nic", "nfs", "host"}
+    assert {len(one["values"]) for one in told["strips"]} == {len(told["times"])} == {MINUTES}
     assert {"GPUs", "hosts", "local disks", "network"} <= {o["what"] for o in told["acquitted"]}
 
 

@@ -6,10 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpuwarden_server.diagnosis.desk import Answer
 from gpuwarden_server.diagnosis.repository import DiagnosisRow
-from gpuwarden_verdict.diagnosis import Culprit, CulpritKind, Evidence, Window
+from gpuwarden_verdict.diagnosis import Culprit, CulpritKind, Evidence, JobSpan, Window
 from gpuwarden_verdict.diagnosis.domain import FAULT_CLASS, Scale
 from gpuwarden_verdict.diagnosis.phases import JobPhases
 from gpuwarden_verdict.diagnosis.robust import Run
+from gpuwarden_verdict.diagnosis.strips import PlaneStrip, plane_of, plane_strips
 from gpuwarden_verdict.diagnosis.window import Floats
 from gpuwarden_verdict.diagnosis.words import culprit_words
 
@@ -75,6 +76,7 @@ class CulpritView(BaseModel):
     evidence: list[EvidenceView]
     hit_nodes: list[str]
     scale: ScaleView
+    plane: str = Field("", description="gpu, nic, nfs or host; '' for the job's own doing")
 
 
 class AcquittalView(BaseModel):
@@ -98,6 +100,15 @@ class PhasesView(BaseModel):
     measured: bool = Field(description="the pace is of told steps")
 
 
+class StripView(BaseModel):
+    """One figure of one plane; `values` is as long as the answer's `times`."""
+
+    plane: str = Field(description="gpu, nic, nfs or host")
+    name: str
+    unit: str = Field(description="'' for counts")
+    values: list[_Number]
+
+
 class DiagnosisView(BaseModel):
     """The answer."""
 
@@ -116,6 +127,9 @@ class DiagnosisView(BaseModel):
     slow_since: float | None = Field(description="the job is slower than by its own past since")
     lost_share: float = Field(description="share of its pace that it lost")
     phases: PhasesView | None
+    times: list[float] = Field([], description="epoch seconds at which each step begins")
+    step_s: float = 0.0
+    strips: list[StripView] = Field([], description="what each plane showed; only what was read")
 
 
 class StoredDiagnosisView(DiagnosisView):
@@ -181,11 +195,25 @@ def diagnosis_view(answer: Answer) -> DiagnosisView:
         slow_since=None if told.slow is None else _span(told.slow, window)[0],
         lost_share=_rounded(told.lost),
         phases=None if told.phases is None else _phases(told.phases, window),
+        times=window.times.tolist(),
+        step_s=window.step_s,
+        strips=[_strip(one) for one in plane_strips(window, _span_of(told.job, window))],
+    )
+
+
+def _span_of(job: str, window: Window) -> JobSpan | None:
+    return next((one for one in window.jobs if job and one.job == job), None)
+
+
+def _strip(one: PlaneStrip) -> StripView:
+    return StripView(
+        plane=one.plane.value, name=one.name, unit=one.unit, values=_numbers(one.values)
     )
 
 
 def _culprit(one: Culprit, window: Window) -> CulpritView:
     since, until = _span(one.run, window)
+    plane = plane_of(one.kind)
     return CulpritView(
         kind=one.kind.value,
         entity=one.entity,
@@ -199,6 +227,7 @@ def _culprit(one: Culprit, window: Window) -> CulpritView:
         evidence=[_evidence(link) for link in one.evidence],
         hit_nodes=list(one.hit),
         scale=_scale(one.scale),
+        plane="" if plane is None else plane.value,
     )
 
 
