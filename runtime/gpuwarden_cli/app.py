@@ -13,6 +13,7 @@ from gpuwarden_cli.commands import (
     actuators,
     backtest,
     backup,
+    checkpoints,
     config,
     decisions,
     diagnose,
@@ -90,6 +91,7 @@ def build_app() -> typer.Typer:
         part.register(app)
     for part in (
         diagnose,
+        checkpoints,
         inject,
         inventory,
         jobs,

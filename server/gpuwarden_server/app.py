@@ -21,6 +21,7 @@ from gpuwarden_server.api.reach import nodes_of
 from gpuwarden_server.api.renaming import renaming_router
 from gpuwarden_server.api.routers import api_routers
 from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_server.checkpoints.feature import Checkpoints
 from gpuwarden_server.config import Settings
 from gpuwarden_server.console.approval import approval_router
 from gpuwarden_server.console.page import console_router
@@ -128,7 +129,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         side.learning,
         side.judging,
         side.actuators,
-        side.diagnoses,
+        *(side.diagnoses, side.checkpoints),
         side.streams,
         web,
         side.notifications,
@@ -144,7 +145,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     )
     app = _assemble(base, [*_routers(base, side), doors.router, progress, renaming], succession)
     app.state.restart, app.state.judging = restart, side.judging
-    app.state.approval_links, app.state.diagnoses = side.links, side.diagnoses
+    app.state.approval_links = side.links
+    app.state.diagnoses, app.state.checkpoints = side.diagnoses, side.checkpoints
     document_raw_routes(app)
     web.install(app)
     app.add_middleware(Front, handlers=handlers)
@@ -167,6 +169,7 @@ def _retention(base: Foundation) -> Retention:
         Kept.SNAPSHOTS: settings.retention_snapshots_days,
         Kept.DIAGNOSES: settings.retention_diagnoses_days,
         Kept.JOB_PROGRESS: settings.retention_progress_days,
+        Kept.JOB_CHECKPOINTS: settings.retention_checkpoints_days,
     }
     return Retention(base.store.state, days, base.clock, base.meters.registry)
 
@@ -212,6 +215,7 @@ class _VerdictSide:
         savings: What decisions cost.
         policies: Policies by version, and decisions judged again.
         diagnoses: Where jobs are slow.
+        checkpoints: What jobs saved, and what that took.
     """
 
     judging: Judging
@@ -224,6 +228,7 @@ class _VerdictSide:
     savings: SavingsDesk
     policies: Policies
     diagnoses: Diagnoses
+    checkpoints: Checkpoints
 
 
 def _verdict_side(base: Foundation) -> _VerdictSide:
@@ -279,13 +284,17 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
         *(settings.savings_file, base.store.state, base.directory, base.history.reader, base.clock)
     )
     policies = Policies(base.store.state, base.policy, placements, base.directory, base.clock)
-    diagnoses = Diagnoses(
-        DiagnosisParts(base.store.state, base.history, base.directory, base.placements, base.clock)
-    )
     return _VerdictSide(
         *(judging, hub, streams, notifications, learning, actuators, links, savings, policies),
-        diagnoses,
+        *_diagnosis(base),
     )
+
+
+def _diagnosis(base: Foundation) -> tuple[Diagnoses, Checkpoints]:
+    parts = DiagnosisParts(
+        base.store.state, base.history, base.directory, base.placements, base.clock
+    )
+    return Diagnoses(parts), Checkpoints(parts, base.settings.job_checkpoints_every_s)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
@@ -328,6 +337,7 @@ def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:
     yield silences_router(state, base.clock, side.notifications.silences_changed)
     yield from side.learning.routers()
     yield from side.diagnoses.routers()
+    yield from side.checkpoints.routers()
     install_fleet_meters(sources, base.meters.registry)
     yield from api_routers(sources)
     yield console_router()

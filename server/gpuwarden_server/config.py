@@ -76,6 +76,11 @@ class Settings(BaseSettings):
         description="Days for which the minutes are kept in which jobs told of their steps; 0: for "
         "ever.",
     )
+    retention_checkpoints_days: float = Field(
+        default=400.0,
+        ge=0,
+        description="Days for which checkpoints of jobs are kept, for their trend; 0: for ever.",
+    )
     retention_audit_days: float = Field(
         default=1100.0, ge=0, description="Days for which the audit is kept; 0: for ever."
     )
@@ -97,6 +102,12 @@ class Settings(BaseSettings):
         description="Longest time between sweeps over the whole fleet, seconds. They come "
         "more often, down to each half second, while that takes at most 5 % of the time, and "
         "at once where a value changes that announces a fault, while that takes at most 20 %.",
+    )
+    job_checkpoints_every_s: float = Field(
+        default=900.0,
+        ge=0,
+        description="Seconds between two looks for checkpoints that jobs wrote, by their history; "
+        "0: none are looked for.",
     )
     checkpoint_pass_s: float = Field(
         default=30.0,

@@ -90,6 +90,7 @@ ROUTE_GRANTS: Mapping[RouteKey, Grant] = MappingProxyType(
         ("PUT", "/v1/inventory"): _OPERATE,
         ("GET", "/v1/jobs/{job}/why"): _READ,
         ("POST", "/v1/diagnoses"): Grant(_READERS),  # kept with who asked
+        ("GET", "/v1/checkpoints"): _READ_WHOLE,
         ("GET", "/v1/diagnoses"): _READ,
         ("GET", "/v1/diagnoses/{diagnosis_id}"): _READ,
         ("GET", "/v1/gpus"): _READ,

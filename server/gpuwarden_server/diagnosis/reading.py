@@ -44,6 +44,7 @@ class Asked:
         end: Epoch seconds.
         level: How fine.
         step_s: Length of a step, seconds.
+        kinds: Of which readings are wanted.
     """
 
     nodes: tuple[str, ...]
@@ -53,6 +54,7 @@ class Asked:
     end: float
     level: Level
     step_s: int
+    kinds: tuple[EntityKind, ...] = tuple(NEEDED)
 
 
 class WindowReader:
@@ -83,7 +85,7 @@ class WindowReader:
         rows = {name: row for row, name in enumerate(asked.nodes)}
         strips: dict[EntityKind, Strip] = {}
         times: Floats = np.empty(0)
-        for kind in NEEDED:
+        for kind in asked.kinds:
             times, series = self._series(kind, asked)
             if series:
                 strips[kind] = self._strip(kind, series, rows, times, asked.step_s)

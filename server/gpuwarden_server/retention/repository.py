@@ -19,6 +19,7 @@ from gpuwarden_server.judging.repository import (
     read_position,
 )
 from gpuwarden_server.store.tables_actuators import actuations
+from gpuwarden_server.store.tables_checkpoints import job_checkpoints
 from gpuwarden_server.store.tables_diagnosis import diagnoses, diagnosis_nodes
 from gpuwarden_server.store.tables_fleet import audit, events
 from gpuwarden_server.store.tables_jobs import job_ends, job_runs
@@ -57,6 +58,7 @@ class Kept(StrEnum):
     SNAPSHOTS = "decision_snapshots"
     DIAGNOSES = "diagnoses"
     JOB_PROGRESS = "job_progress"
+    JOB_CHECKPOINTS = "job_checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,9 @@ def find_old(connection: Connection, what: Kept, before: float, after: int, limi
         case Kept.JOB_PROGRESS:
             steps = job_progress.c
             statement = select(steps.row).where(steps.at < before).order_by(steps.at)
+        case Kept.JOB_CHECKPOINTS:
+            saved = job_checkpoints.c
+            statement = select(saved.row).where(saved.begin < before).order_by(saved.begin)
         case _:
             assert_never(what)
     keys = list(connection.scalars(statement.limit(limit)))
@@ -156,6 +161,8 @@ def delete_rows(connection: Connection, what: Kept, keys: Sequence[Key]) -> None
             connection.execute(delete(diagnoses).where(diagnoses.c.id.in_(keys)))
         case Kept.JOB_PROGRESS:
             connection.execute(delete(job_progress).where(job_progress.c.row.in_(keys)))
+        case Kept.JOB_CHECKPOINTS:
+            connection.execute(delete(job_checkpoints).where(job_checkpoints.c.row.in_(keys)))
         case _:
             assert_never(what)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuwarden_server.store import (
     tables_access,
     tables_actuators,
+    tables_checkpoints,
     tables_diagnosis,
     tables_doors,
     tables_fleet,
@@ -30,6 +31,7 @@ __all__ = ["HISTORY", "STATE", "TABLE_MODULES"]
 TABLE_MODULES = (
     tables_access,
     tables_actuators,
+    tables_checkpoints,
     tables_diagnosis,
     tables_doors,
     tables_fleet,
