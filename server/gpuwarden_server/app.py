@@ -140,9 +140,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     succession = Succession(base.leadership, parts, base.ring.load, restart.ask)
     base.board.stand_by = succession.stand_by
     base.board.add_probe("lease", succession.lapse)
-    renaming = renaming_router(
-        base, service, side.judging, (checkpointer.rename, doors.rename), restart.ask
-    )
+    renamed = (checkpointer.rename, doors.rename, side.diagnoses.rename)
+    renaming = renaming_router(base, service, side.judging, renamed, restart.ask)
     app = _assemble(base, [*_routers(base, side), doors.router, progress, renaming], succession)
     app.state.restart, app.state.judging = restart, side.judging
     app.state.approval_links = side.links
@@ -286,15 +285,18 @@ def _verdict_side(base: Foundation) -> _VerdictSide:
     policies = Policies(base.store.state, base.policy, placements, base.directory, base.clock)
     return _VerdictSide(
         *(judging, hub, streams, notifications, learning, actuators, links, savings, policies),
-        *_diagnosis(base),
+        *_diagnosis(base, judging),
     )
 
 
-def _diagnosis(base: Foundation) -> tuple[Diagnoses, Checkpoints]:
+def _diagnosis(base: Foundation, judging: Judging) -> tuple[Diagnoses, Checkpoints]:
     parts = DiagnosisParts(
         base.store.state, base.history, base.directory, base.placements, base.clock
     )
-    return Diagnoses(parts), Checkpoints(parts, base.settings.job_checkpoints_every_s)
+    unasked = base.settings.diagnosis_unasked
+    diagnoses = Diagnoses(parts, base.state, judging, base.meters.registry, unasked)
+    judging.facts.follow_diagnosed(diagnoses.trigger.hit)
+    return diagnoses, Checkpoints(parts, base.settings.job_checkpoints_every_s)
 
 
 def _routers(base: Foundation, side: _VerdictSide) -> Iterable[APIRouter]:

@@ -65,6 +65,10 @@ class Settings(BaseSettings):
         description="Days for which is kept what decisions rested on, so that they can be judged "
         "again by another policy; 0: for ever.",
     )
+    diagnosis_unasked: bool = Field(
+        default=True,
+        description="Whether a job that became slower than its own past is diagnosed by itself.",
+    )
     retention_diagnoses_days: float = Field(
         default=90.0,
         ge=0,

@@ -138,6 +138,8 @@ class FleetContext:
         unheard: Nodes that were not heard of since this process started: whether they are back is
             not known.
         maintenance: Why, by id of each node that is under maintenance.
+        diagnosed: Nodes that a diagnosed fault of storage, fabric or a job hits, by key of the
+            place.
         job_ends: Ends of jobs within the last day, by node id, of nodes where one went badly.
         memory: What detectors remember from sweep to sweep.
         tuning: What the policy says of detectors.
@@ -158,6 +160,7 @@ class FleetContext:
     silent_since: Mapping[str, float] = field(default_factory=dict)
     unheard: frozenset[str] = frozenset()
     maintenance: Mapping[str, str] = field(default_factory=dict)
+    diagnosed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     job_ends: Mapping[str, tuple[JobEnd, ...]] = field(default_factory=dict)
     memory: SweepMemory = field(default_factory=SweepMemory)
     tuning: Tuning = NO_TUNING

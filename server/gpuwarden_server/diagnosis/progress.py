@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -65,12 +64,14 @@ class _Job:
         losses: The latest finite ones.
         before: Step and time of each rank's last call: from two the time of a step follows.
         odd_at: When an odd loss of a rank was last told on.
+        latest: When a step's time was last known, epoch seconds, and what it was.
     """
 
     minutes: OrderedDict[float, _Minute] = field(default_factory=OrderedDict)
     losses: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     before: dict[int | None, tuple[int, float]] = field(default_factory=dict)
     odd_at: dict[int | None, float] = field(default_factory=dict)
+    latest: tuple[float, float] | None = None
 
 
 class ProgressBook:
@@ -99,6 +100,7 @@ class ProgressBook:
             minute.last_step = max(minute.last_step, told.step)
             minute.changed = True
             if seconds is not None:
+                job.latest = told.at, seconds
                 minute.seconds += seconds
                 minute.counted += 1
             return None if told.loss is None else _weigh(job, minute, told, told.loss)
@@ -144,10 +146,17 @@ class ProgressBook:
                 series[place] = sum(values) / len(values)
         return series
 
-    def jobs(self) -> Mapping[str, float]:
-        """Jobs in memory, and the begin of the latest minute of each, epoch seconds."""
+    def lately(self, job: str, since: float) -> float | None:
+        """What a step took by a job's latest word, seconds; None where it said none since then.
+
+        Args:
+            job: "KIND:ID".
+            since: Epoch seconds.
+        """
         with self._lock:
-            return {name: next(reversed(job.minutes)) for name, job in self._jobs.items()}
+            held = self._jobs.get(job)
+            latest = None if held is None else held.latest
+        return latest[1] if latest is not None and latest[0] > since else None
 
     def save(self) -> int:
         """Store what changed since the last time; returns how many minutes that were.

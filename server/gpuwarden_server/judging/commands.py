@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
@@ -19,7 +19,7 @@ from gpuwarden_server.judging.retirement import Retirement
 from gpuwarden_server.judging.worker import CommandWork, Concluded, JudgeWorker
 from gpuwarden_verdict.engine.book import Book
 from gpuwarden_verdict.engine.commands import cleared, decided, repairs_begun, revoked
-from gpuwarden_verdict.engine.domain import Outcome, key_of
+from gpuwarden_verdict.engine.domain import Findings, Outcome, Step, key_of, merge_findings
 from gpuwarden_verdict.engine.loads import PoolBook
 from gpuwarden_verdict.entities import Contact, EntityRef, EntityState
 from gpuwarden_verdict.incidents.domain import Incident
@@ -38,11 +38,14 @@ from gpuwarden_verdict.policy.evaluate import (
     let_go,
     revoke,
 )
+from gpuwarden_verdict.signals import Recovery, Signal
 
 COMMAND_TIMEOUT_S = 10.0
 T = TypeVar("T")
 
 
+Conclude = Callable[[Iterable[Findings], float], tuple[Outcome, ...]]
+"""What follows from findings; the reasoner knows."""
 _MakeMove = Callable[[Decision, str, str, float], DecisionMove]
 """`revoke`, `hold` or `let_go`."""
 
@@ -59,6 +62,7 @@ class JudgeDesk:
         renaming: Renaming,
         pinning: Pinning,
         contact_of: Callable[[str], Contact],
+        conclude: Conclude,
     ) -> None:
         """Make a desk; all but `worker` and `contact_of` is touched in the judge's thread only."""
         self._worker = worker
@@ -68,6 +72,7 @@ class JudgeDesk:
         self._renaming = renaming
         self._pinning = pinning
         self._contact_of = contact_of
+        self._conclude = conclude
 
     def acknowledge(self, incident_id: str, name: str, key_id: str | None, reason: str) -> Incident:
         """Note that a person has seen it."""
@@ -208,6 +213,16 @@ class JudgeDesk:
             return Concluded((outcome,), (entry,), move.decision)
 
         return self.run(work, Decision)
+
+    def take_findings(self, signals: Sequence[Signal], recoveries: Sequence[Recovery]) -> None:
+        """Take evidence over that a diagnosis gives."""
+
+        def work(now: float) -> Concluded:
+            found = [Findings(decision_target(r.entity), [Step([r])]) for r in recoveries]
+            found += [Findings(decision_target(s.entity), [Step([], [s])]) for s in signals]
+            return Concluded(self._conclude(merge_findings(found).values(), now), (), None)
+
+        self.run(work, type(None))
 
     def set_pins(
         self, made: Sequence[Pin], author: Author, *, checks_by_policy: bool = False

@@ -70,6 +70,7 @@ from gpuwarden_verdict.job_ends import WINDOW_S
 from gpuwarden_verdict.ledger import LedgerReading
 from gpuwarden_verdict.policy.case import Hold
 from gpuwarden_verdict.policy.document import Decision, Pin
+from gpuwarden_verdict.signals import Recovery, Signal
 from gpuwarden_verdict.standby import Lease, Spare
 from gpuwarden_verdict.tuning.limits import Threshold
 
@@ -193,6 +194,7 @@ class Judging:
             renaming,
             pinning,
             self.facts.contact_of,
+            bench.reasoner.conclude,
         )
         words = StandbyWords(bench.promoter, book, self._desk.approved)
         self._spare_desk = SpareDesk(words, self._desk)
@@ -310,6 +312,10 @@ class Judging:
     def release(self, node_id: str, keep: Keeps, reason: str, caller: Principal) -> Lease:
         """See `StandbyDesk`."""
         return self._spares_started().release(node_id, keep, reason, caller)
+
+    def take_findings(self, signals: Sequence[Signal], recoveries: Sequence[Recovery]) -> None:
+        """Take evidence over that a diagnosis gives; committed on return."""
+        self._started().take_findings(signals, recoveries)
 
     def _spares_started(self) -> SpareDesk:
         if self._spare_desk is None:

@@ -65,6 +65,7 @@ class FleetFacts:
         self._tuning = NO_TUNING
         self._any_maintenance: Callable[[], bool] = lambda: False
         self._maintenance: Callable[[str], str] = lambda _node_id: ""
+        self._diagnosed: Callable[[], Mapping[str, frozenset[str]]] = dict
         self._started_at = clock.monotonic()
         self._booted_at: dict[str, float] = {}
         self._job_ends = EndBook()
@@ -114,6 +115,10 @@ class FleetFacts:
     def follow_maintenance(self, any_now: Callable[[], bool], of: Callable[[str], str]) -> None:
         """Ask there from now on whether any maintenance holds, and which a node is under."""
         self._any_maintenance, self._maintenance = any_now, of
+
+    def follow_diagnosed(self, hit: Callable[[], Mapping[str, frozenset[str]]]) -> None:
+        """Ask there from now on which nodes a diagnosed fault hits, by key of the place."""
+        self._diagnosed = hit
 
     def follow_policy(self, pool_of: Callable[[str], str], tuning: Tuning) -> None:
         """Let event detectors know the pool of a node, and what the policy says of them."""
@@ -199,6 +204,7 @@ class FleetFacts:
             silent_since={n: one.last_seen_at for n in silent if (one := heard[n]) is not None},
             unheard=frozenset(n for n, presence in heard.items() if presence is None),
             maintenance=self._maintained(nodes),
+            diagnosed=self._diagnosed(),
         )
 
     def gpus_expected(self, node_id: str) -> int | None:

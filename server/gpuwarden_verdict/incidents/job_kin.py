@@ -82,6 +82,8 @@ def blame_programs(incidents: Sequence[Incident], echoes: Iterable[str], now: fl
         if parent.entity.kind is not EntityKind.PLACE or kind != PlaceKind.JOB:
             continue
         for item in parent.evidence:
+            if not item.detector.startswith(PROGRAM):
+                continue  # a diagnosis ends by itself
             if (job, item.detector) not in told and standing_item(parent, item.detector):
                 words = "no GPU of the job shows it any more"
                 blamed.recoveries.append(place_clear(parent.entity, item.detector, words, now))

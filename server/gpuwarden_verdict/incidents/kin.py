@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gpuwarden_verdict.context import FleetContext
 from gpuwarden_verdict.incidents.behind import Blamed, ParentKey, blame_places
+from gpuwarden_verdict.incidents.diagnosed import members_of_diagnosed
 from gpuwarden_verdict.incidents.domain import Incident
 from gpuwarden_verdict.incidents.job_kin import blame_programs, echoes_of
 from gpuwarden_verdict.incidents.place_index import PlaceIndex
@@ -61,7 +62,13 @@ class KinFinder:
         others = [incident for incident in incidents if incident.id not in taken]
         places = blame_places(others, self._index, left_out, now)
         silence = blame_silence(silent, fleet.unheard, incidents, self._index, now)
-        return _joined(echoes, programs, places, silence)
+        taken |= places.members.keys()
+        diagnosed = Blamed(
+            members=members_of_diagnosed(incidents, fleet.diagnosed, taken, now)
+            if fleet.diagnosed
+            else {}
+        )
+        return _joined(echoes, programs, places, silence, diagnosed)
 
 
 def _joined(echoes: Mapping[str, str], *found: Blamed) -> Kin:
