@@ -27,13 +27,15 @@ DROP_SHARE = 0.85
 BACK_SHARE = 0.93
 SPREADS = 4.0
 """And so many of its usual spreads below: some jobs are unsteady."""
-LONG_SAVE = 15
-"""Looks a checkpoint may last where none was seen before; else three times the longest."""
+LONG_REST = 15
+"""Looks a checkpoint or load may last where none was seen before; else three times the longest."""
 SILENT_STEPS = 3.0
 """A job that tells its steps stands still where none came for so many times their length."""
 _TELLS = 0.6
 _RESTS = 0.5
-"""Of the usual effort, under which GPUs rest while their job reads."""
+"""Of the usual effort, under which GPUs rest while their job loads."""
+LOADS = 1.5
+"""Times what a job usually reads, from which it loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,14 @@ class Drop:
     words: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What a job does at most looks."""
+
+    effort: float
+    read_bytes: float
+
+
 class JobWatch:
     """Remembers one job; a drop stands until the job is back at its usual pace."""
 
@@ -109,12 +119,12 @@ class JobWatch:
                 self.drop = None
                 return Pace.STEADY
             return Pace.SLOWER
-        if _rests(sample, self._usual_effort()):
-            self.drop = self._long_save()
+        if _rests(sample, self._usual()):
+            self.drop = self._long_rest()
             return Pace.RESTING if self.drop is None else Pace.SLOWER
         if sample.effort != sample.effort:
             return Pace.UNKNOWN
-        if not self._tells and sample.effort >= BACK_SHARE * self._usual_effort():
+        if not self._tells and sample.effort >= BACK_SHARE * self._usual().effort:
             return Pace.STEADY  # nearly always: the rest costs a hundred times more
         past = self._past()
         if len(past) < LEAST_PAST:
@@ -125,8 +135,8 @@ class JobWatch:
     def _working(self) -> list[Sample]:
         """Looks at work, without those beside a rest, which are half of each."""
         told = list(self._samples)
-        effort = self._usual_effort()
-        rests = [_rests(one, effort) for one in told]
+        usual = self._usual()
+        rests = [_rests(one, usual) for one in told]
         return [
             one
             for n, one in enumerate(told)
@@ -137,9 +147,11 @@ class JobWatch:
         begin = 0.0 if self._began is None else self._began + START_S
         return [one for one in self._working()[:-DWELL] if one.at >= begin]
 
-    def _usual_effort(self) -> float:
-        seen = [one.effort for one in self._samples if one.effort == one.effort]
-        return median(seen) if seen else 0.0
+    def _usual(self) -> _Usual:
+        read = [one for one in self._samples if one.effort == one.effort]
+        if not read:
+            return _Usual(0.0, 0.0)
+        return _Usual(median(one.effort for one in read), median(one.read_bytes for one in read))
 
     def _found(self, past: Sequence[Sample]) -> Drop | None:
         measured = sum(one.step_seconds is not None for one in past) >= _TELLS * len(past)
@@ -162,33 +174,34 @@ class JobWatch:
         lasts = len(now) == DWELL and now[0].at > drop.since
         return lasts and all(_present(one, drop.measured) >= enough for one in now)
 
-    def _long_save(self) -> Drop | None:
-        """A checkpoint that goes on for far longer than any before."""
-        effort = self._usual_effort()
-        lengths, length = [], 0
+    def _long_rest(self) -> Drop | None:
+        """A checkpoint or load that goes on for far longer than any before."""
+        usual = self._usual()
+        lengths, length = list[int](), 0
         for one in self._samples:
-            length = length + 1 if _saves(one, effort) else 0
+            length = length + 1 if _moves(one, usual) else 0
             lengths.append(length)
         present = lengths[-1]
         earlier = max(lengths[:-present] if present else lengths, default=0)
         past = [one.effort for one in self._past()]
-        if len(past) < LEAST_PAST or present <= max(LONG_SAVE, 3 * earlier):
+        if len(past) < LEAST_PAST or present <= max(LONG_REST, 3 * earlier):
             return None
         since = list(self._samples)[-present].at
-        words = f"its checkpoint goes on for {present} looks, {earlier} was the longest before"
+        words = f"it saves or loads for {present} looks, {earlier} was the longest before"
         return Drop(since, median(past), 0.0, False, words)
 
 
-def _rests(one: Sample, usual_effort: float) -> bool:
-    if not one.held or _saves(one, usual_effort):
-        return True
-    reads = one.read_bytes >= LOAD_BYTES_A_NODE and one.read_bytes > one.written_bytes
-    return reads and one.effort < _RESTS * usual_effort
+def _rests(one: Sample, usual: _Usual) -> bool:
+    """It holds no GPU, or its GPUs rest while it saves or loads."""
+    return not one.held or _moves(one, usual)
 
 
-def _saves(one: Sample, usual_effort: float) -> bool:
-    writes = one.written_bytes >= SAVE_BYTES_A_NODE and one.written_bytes >= one.read_bytes
-    return writes and not one.effort >= DROP_SHARE * usual_effort
+def _moves(one: Sample, usual: _Usual) -> bool:
+    if one.written_bytes >= SAVE_BYTES_A_NODE and one.written_bytes >= one.read_bytes:
+        return not one.effort >= DROP_SHARE * usual.effort
+    # A job that waits for its data reads less than ever; one that loads reads more.
+    loads = one.read_bytes >= max(LOAD_BYTES_A_NODE, LOADS * usual.read_bytes)
+    return loads and one.effort < _RESTS * usual.effort
 
 
 def _speed(one: Sample, measured: bool) -> float | None:

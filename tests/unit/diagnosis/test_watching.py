@@ -44,7 +44,7 @@ def test_a_drop_that_lasts_is_told_after_the_dwell_and_ends_when_the_pace_is_bac
 @pytest.mark.parametrize(
     ("efforts", "why"),
     [
-        (noisy(25) + noisy(30, HALF), "a job of half an hour has no past"),
+        (noisy(14) + noisy(40, HALF), "what it did while it began is no past"),
         (noisy(60) + noisy(DWELL - 1, HALF) + noisy(20), "shorter than the dwell"),
         (noisy(60) + noisy(40, STEADY * 0.9), "within what is usual"),
         (noisy(60, swing=0.25) + noisy(30, 0.62, 0.1), "a job that swings anyway"),
@@ -75,7 +75,7 @@ def test_a_checkpoint_that_goes_on_for_far_too_long_is_one() -> None:
     paces = [watch.note(sample(60 + n, 0.02, written_bytes=5e7)) for n in range(20)]
     assert paces.index(Pace.SLOWER) == 15
     assert watch.drop is not None
-    assert "its checkpoint goes on" in watch.drop.words
+    assert "saves or loads for 16 looks" in watch.drop.words
 
 
 def test_told_steps_go_before_effort() -> None:
@@ -95,5 +95,5 @@ def test_told_steps_go_before_effort() -> None:
 
 
 def test_a_job_that_ran_before_the_server_needs_a_past_too() -> None:
-    assert Pace.SLOWER not in watched(noisy(20) + noisy(8, HALF), JobWatch(None))
+    assert Pace.SLOWER not in watched(noisy(10) + noisy(8, HALF), JobWatch(None))
     assert Pace.SLOWER in watched(noisy(40) + noisy(8, HALF), JobWatch(None))
