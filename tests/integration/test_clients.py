@@ -7,7 +7,6 @@ import base64
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from gpuwarden_runtime.records import EntryRecord, Role
 from gpuwarden_runtime.routes import Route, Routes, Walk
 from gpuwarden_verdict.policy.document import Mode
 from gpuwarden_wire.acknowledgement import Usable
+from tests.builders import client_rows
+from tests.builders.client_rows import DIAGNOSIS_ROWS, Row, then
 from tests.builders.feed import get, quick_settings, xid_event
 from tests.builders.models import digest_of, version_files
 from tests.builders.server import Feeder, Running, gpu_table, make_gpu, running_server, wait_until
@@ -87,15 +88,8 @@ def ask(
     return asyncio.run(tell())
 
 
-@dataclass(frozen=True)
-class Row:
-    """What to ask of a client, and what must be true of the answer."""
-
-    say: Callable[[Any], Any]
-    holds: Callable[[Any], bool]
-
-
 TABLE: dict[str, Row] = {
+    **DIAGNOSIS_ROWS,
     "verdicts": Row(
         lambda c: c.verdicts(["gpu-017", "never-seen"]),
         lambda v: [one.node.usable for one in v.verdicts] == [Usable.YES, Usable.UNKNOWN],
@@ -396,17 +390,6 @@ LAST: dict[str, Row] = {  # these move on what the others read
 }
 
 
-def then(first: Any, follow: Callable[[Any], Any]) -> Any:
-    """A second call that needs the answer of the first, for either kind."""
-    if not inspect.isawaitable(first):
-        return follow(first)
-
-    async def both() -> Any:
-        return await follow(await first)
-
-    return both()
-
-
 @KINDS
 @pytest.mark.parametrize("name", [*TABLE, *LAST])
 def test_every_route_gives_its_record(server: Running, kind: str, name: str) -> None:
@@ -479,7 +462,8 @@ def test_an_answer_of_somebody_else_is_named(kind: str) -> None:
 
 def test_the_table_names_every_route() -> None:
     routes = {name for name, value in vars(Routes).items() if isinstance(value, Route | Walk)}
-    text = Path(__file__).read_text(encoding="utf-8")
+    files = (Path(__file__), Path(client_rows.__file__))
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
     assert [name for name in sorted(routes) if f"c.{name}(" not in text] == []
 
 

@@ -163,12 +163,16 @@ def list_of(server: Running, **where: Any) -> list[dict[str, Any]]:
     return items
 
 
-def test_a_key_narrowed_to_some_nodes_reads_none(server: Running) -> None:
+def test_a_key_narrowed_to_some_nodes_reads_what_is_about_them(
+    server: Running, clock: MovedClock
+) -> None:
+    told = ask(server, clock, job="slurm:7")
     body = {"role": "reader", "scope": {"nodes": ["n1"]}}
-    made = server.admin.post("/v1/keys", json=body)
-    assert made.status_code in (200, 201), made.text
-    with server.client(made.json()["key"]) as narrow:
-        for path in ("/v1/diagnoses", "/v1/diagnoses?node=n1", "/v1/diagnoses/dia-0"):
+    key = server.admin.post("/v1/keys", json=body).json()["key"]
+    with server.client(key) as narrow:
+        about_own = narrow.get("/v1/diagnoses?node=n1").json()["items"]
+        assert told["id"] in {one["id"] for one in about_own}
+        for path in ("/v1/diagnoses", "/v1/diagnoses?node=n2", f"/v1/diagnoses/{told['id']}"):
             assert narrow.get(path).json()["code"] == "outside_scope", path
 
 

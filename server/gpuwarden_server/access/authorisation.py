@@ -60,7 +60,7 @@ _OPERATE = Grant(frozenset({Role.OPERATOR, Role.ADMIN}))
 _EVENTS = Grant(frozenset({Role.READER, Role.OPERATOR, Role.ADMIN}))
 _ADMIN = Grant(frozenset({Role.ADMIN}))
 # A narrowed key speaks of jobs on its nodes: the door asks where the job runs.
-_PROGRESS = Grant(frozenset({Role.RUNTIME, Role.OPERATOR, Role.ADMIN}), own_node=True)
+_PROGRESS = Grant(frozenset({Role.RUNTIME, Role.OPERATOR, Role.ADMIN}), whole=True)
 _INGEST = Grant(frozenset({Role.AGENT, Role.ADMIN}), own_node=True)
 # A narrowed key is held to its nodes by the door: what it tells of others is refused or left out.
 _FEED_IN = Grant(frozenset({Role.FEEDER, Role.ADMIN}), whole=True)
