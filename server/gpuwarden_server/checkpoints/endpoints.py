@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 from gpuwarden_server.checkpoints.repository import read_saves
 from gpuwarden_server.checkpoints.schemas import CheckpointsView, checkpoints_view
 from gpuwarden_server.core.clock import Clock
-from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.jobs.domain import possible_names
 from gpuwarden_server.store.database import Database
 
@@ -40,10 +39,6 @@ def checkpoints_router(state: Database, clock: Clock) -> APIRouter:
     ) -> CheckpointsView:
         end = clock.now() if end is None else end
         begin = end - USUAL_S if begin is None else begin
-        if not begin < end:
-            raise ProblemError(
-                422, "invalid_range", f"begin={begin:g} is not before end={end:g}", "Swap them."
-            )
         jobs = None if job is None else tuple(possible_names(job))
         with state.read() as connection:
             saves = read_saves(connection, jobs, mount, begin, end, limit + 1)
