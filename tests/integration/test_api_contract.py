@@ -55,7 +55,7 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404",
 
 [[operations]]
 include-name = "POST /v1/sessions/{session_id}/progress"
-checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "422"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
 
 [[operations]]
 include-name = "PUT /v1/inventory"
