@@ -71,13 +71,14 @@ COOLING_LOST = StatisticDetector(
     measure=measure_cooling,
     limits=LimitRule("celsius", 1.0, 1.0, 1.0, persist_s=600.0, budget=None),
     fault_class=FaultClass.THERMAL,
-    # Held against its own limit; peers only acquit. It takes evidence of another kind to exclude.
-    plane=Plane.COUNTERS,
+    # Peers and board decide whom it accuses. A warm slot of a sound chassis looks alike until the
+    # hardware slows the GPU down: that is counted by itself, may exclude, and this adds to it.
+    plane=Plane.PEERS,
     score=0.72,
     severity=Severity.ERROR,
     says="GPU {entity} would be at {at_full:.0f} C at full draw and slows down at {limit_c:.0f} C:"
     " it is {excess:.0f} C hotter for what it draws than its peers and its board's others: its own"
     " cooling fails",
     clear_says="at full draw it would be at {at_full:.0f} C",
-    max_rung=Rung.EXCLUDE,
+    max_rung=Rung.SUSPECT,
 )

@@ -30,11 +30,22 @@ def play(fleet: Fleet, odd: Mapping[str, float], who: tuple[EntityRef, ...] = (O
     return {signal.detector for signal in said if signal.entity == ODD}
 
 
-def test_a_gpu_that_would_be_at_its_limit_and_far_above_its_peers_is_excluded() -> None:
+def test_a_gpu_that_would_be_at_its_limit_and_far_above_its_peers_is_told_not_excluded() -> None:
     fleet = Fleet()
     assert {"cooling_lost", "memory_temperature_peers"} <= play(fleet, HOT)
-    assert fleet.excluded_names() == [ODD.key]
+    assert fleet.excluded_names() == []  # the same heat makes a warm slot of a sound chassis
     assert "cooling_lost" not in play(fleet, {})
+
+
+def test_heat_of_its_own_that_slows_the_gpu_down_excludes_it() -> None:
+    fleet = Fleet()
+    others = [ref for ref in fleet.all_gpus() if ref != ODD]
+    for step in range(60):
+        fleet.tell(others, at=fleet.now, **USUAL, gpu_thermal_slowdown_seconds_total=0.0)
+        slowed = {**USUAL, **HOT, "gpu_thermal_slowdown_seconds_total": 10.0 * step}
+        fleet.tell([ODD], at=fleet.now, **slowed)
+        fleet.sweep(20.0)
+    assert fleet.excluded_names() == [ODD.key]
 
 
 @pytest.mark.parametrize(
