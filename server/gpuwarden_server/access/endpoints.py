@@ -14,6 +14,7 @@ from gpuwarden_server.access.keys import KeyRing, KeyWish
 from gpuwarden_server.access.principals import Role
 from gpuwarden_server.access.repository import AuditFilter, audit_after
 from gpuwarden_server.access.scopes import WHOLE, Access, Scope
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.core.pages import (
@@ -44,7 +45,7 @@ _RESOURCE = Field(
 )
 
 
-class ScopeBody(BaseModel):
+class ScopeBody(Body):
     """What a key is narrowed to; an empty list does not narrow."""
 
     model_config = ConfigDict(
@@ -95,7 +96,7 @@ _BOUND: JsonDict = {
 """What JSON Schema says of it: a key of role agent, and no other, is bound to one node."""
 
 
-class KeyRequest(BaseModel):
+class KeyRequest(Body):
     """A key to make."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_BOUND)
@@ -109,7 +110,7 @@ class KeyRequest(BaseModel):
     scope: ScopeBody | None = Field(None, description="what to narrow it to; none: to nothing")
 
 
-class RotateRequest(BaseModel):
+class RotateRequest(Body):
     """A new secret for a key."""
 
     model_config = ConfigDict(extra="forbid")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.access.domain import token_form
 from gpuwarden_server.access.tokens import EnrolmentDesk, TokenWish
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 
 LONGEST_LIFE_S = 366 * 86_400.0
@@ -17,7 +18,7 @@ NODE_GLOB = r"^[A-Za-z0-9*?\[][A-Za-z0-9._*?\[\]!-]{0,252}$"
 _TOKEN = "gwe_9sGmDg0cTfWk3VbX7yQe2LrNpUa5HjZi4KtB8MvEoCx"
 
 
-class TokenRequest(BaseModel):
+class TokenRequest(Body):
     """A token to make."""
 
     model_config = ConfigDict(extra="forbid")
@@ -56,7 +57,7 @@ class TokenListView(BaseModel):
     items: list[TokenView]
 
 
-class EnrolRequest(BaseModel):
+class EnrolRequest(Body):
     """A node that wants a key."""
 
     model_config = ConfigDict(

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuwarden_server.actuators.document import FilesTarget, SlurmTarget, Target, WebhookTarget
 from gpuwarden_server.actuators.domain import Actuation, Phase
 from gpuwarden_server.actuators.worker import ActuatorWorker
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_verdict.actuation import Act, Drift, Hold, Standing, Step
 
 
@@ -120,7 +121,7 @@ class ActuationView(BaseModel):
         )
 
 
-class RemedyBody(BaseModel):
+class RemedyBody(Body):
     """What is to be done to the hardware of a node that is out."""
 
     model_config = ConfigDict(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.access.keys import KeyRing
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.decisions.ports import Author
@@ -66,7 +67,7 @@ class Base(Protocol):
         """What was measured."""
 
 
-class RenameBody(BaseModel):
+class RenameBody(Body):
     """What a node is to be called."""
 
     model_config = ConfigDict(extra="forbid")

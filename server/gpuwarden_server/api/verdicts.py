@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.access.principals import Principal, Role
 from gpuwarden_server.api.sources import ReadSources
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.core.conditional import body_tag, matches
 from gpuwarden_server.judging.board import VerdictBoard
 from gpuwarden_verdict.entities import Contact
@@ -29,7 +30,7 @@ class WhichGpus(StrEnum):
     NOTABLE = "notable"  # a fleet that is well answers in a tenth of the bytes
 
 
-class VerdictsBody(BaseModel):
+class VerdictsBody(Body):
     """Whose verdicts are wanted."""
 
     model_config = ConfigDict(

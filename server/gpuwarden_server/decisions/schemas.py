@@ -8,6 +8,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.decisions.feed import exclusion_form
 from gpuwarden_server.decisions.ports import PublishedFeed, Shown
 from gpuwarden_server.decisions.repository import StoredDecisionMove
@@ -47,7 +48,7 @@ class ApproveBody(ReasonBody):
         return None if self.rung is None else Shown(Rung[self.rung.upper()])
 
 
-class HoldBody(BaseModel):
+class HoldBody(Body):
     """How long a decision goes no further."""
 
     model_config = ConfigDict(

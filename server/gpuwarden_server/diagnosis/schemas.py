@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.diagnosis.desk import Answer
 from gpuwarden_server.diagnosis.repository import DiagnosisRow
 from gpuwarden_verdict.diagnosis import Culprit, CulpritKind, Evidence, JobSpan, Window
@@ -19,7 +20,7 @@ UNDECIDED = "undecided"
 _Number = float | None
 
 
-class DiagnosisBody(BaseModel):
+class DiagnosisBody(Body):
     """A question: of a job, or of the fleet."""
 
     model_config = ConfigDict(

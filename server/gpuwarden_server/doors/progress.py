@@ -15,6 +15,7 @@ from pydantic.config import JsonDict
 
 from gpuwarden_server.access.authorisation import Caller
 from gpuwarden_server.access.principals import Principal
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.core.clock import Clock
 from gpuwarden_server.core.errors import ProblemError
 from gpuwarden_server.diagnosis.progress import AGAIN_S, ProgressBook, Told
@@ -33,7 +34,7 @@ _LARGEST = 2**53
 _EXAMPLE: JsonDict = {"step": 1200, "step_seconds": 1.9, "loss": 2.31, "rank": 0, "node": "gpu-017"}
 
 
-class ProgressBody(BaseModel):
+class ProgressBody(Body):
     """One call of a training process: the step that has just ended."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.doors.outside import Condition
 from gpuwarden_verdict.entities import FaultClass
@@ -17,7 +18,7 @@ _Name = Annotated[str, StringConstraints(max_length=200)]
 _Labels = dict[_Name, str]
 
 
-class AlertBody(BaseModel):
+class AlertBody(Body):
     """One alert of Alertmanager's webhook."""
 
     model_config = ConfigDict(extra="ignore")
@@ -34,7 +35,7 @@ class AlertBody(BaseModel):
     fingerprint: _Name = Field(default="", examples=["1a2b3c4d5e6f7081"])
 
 
-class AlertsBody(BaseModel):
+class AlertsBody(Body):
     """Alertmanager's webhook, version 4."""
 
     model_config = ConfigDict(extra="ignore")
@@ -46,7 +47,7 @@ class AlertsBody(BaseModel):
     alerts: list[AlertBody] = Field(max_length=MAX_ITEMS)
 
 
-class EventBody(BaseModel):
+class EventBody(Body):
     """One event."""
 
     model_config = ConfigDict(extra="forbid")
@@ -80,7 +81,7 @@ class EventBody(BaseModel):
     )
 
 
-class JobEndBody(BaseModel):
+class JobEndBody(Body):
     """How a job ended."""
 
     model_config = ConfigDict(extra="forbid")
@@ -107,7 +108,7 @@ class JobEndBody(BaseModel):
     )
 
 
-class EventsBody(BaseModel):
+class EventsBody(Body):
     """One event or many, ends of jobs beside them."""
 
     model_config = ConfigDict(extra="forbid")

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.incidents.repository import StoredMove
 from gpuwarden_verdict.entities import EntityRef, FaultClass, RecommendedAction, Severity
 from gpuwarden_verdict.incidents.domain import EvidenceItem, Incident, IncidentPhase
@@ -33,7 +34,7 @@ _EXAMPLE: JsonDict = {
 }
 
 
-class ReasonBody(BaseModel):
+class ReasonBody(Body):
     """A person's word goes with a reason."""
 
     model_config = ConfigDict(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.core.ids import NODE_ID_PATTERN
 from gpuwarden_server.inventory.domain import Changes, Entry, Placement, Source
 
@@ -13,7 +14,7 @@ MAX_NODES = 50_000
 _Word = Annotated[str, StringConstraints(max_length=200)]
 
 
-class EntryBody(BaseModel):
+class EntryBody(Body):
     """What one source says of one node."""
 
     model_config = ConfigDict(extra="forbid")
@@ -41,7 +42,7 @@ class EntryBody(BaseModel):
         )
 
 
-class InventoryBody(BaseModel):
+class InventoryBody(Body):
     """What one source says."""
 
     model_config = ConfigDict(extra="forbid")

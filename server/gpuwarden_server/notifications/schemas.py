@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.notifications.domain import Attempt
 from gpuwarden_server.notifications.quiet.domain import LONGEST_S, Silence, SilenceKind
 
@@ -100,7 +101,7 @@ class DeliveryPage(BaseModel):
     next_after: int
 
 
-class ReplayBody(BaseModel):
+class ReplayBody(Body):
     """Which messages that were given up are told anew."""
 
     model_config = ConfigDict(
@@ -127,7 +128,7 @@ _Matcher = Annotated[
 ]
 
 
-class SilenceBody(BaseModel):
+class SilenceBody(Body):
     """A silence to make."""
 
     model_config = ConfigDict(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.policies.history import Rejudged
 from gpuwarden_server.policies.repository import PolicyText
 from gpuwarden_verdict.entities import FaultClass
@@ -42,7 +43,7 @@ class PolicyTextView(PolicyVersionView):
     text: str = Field(description="TOML, empty for the built-in rules", examples=[_TEXT])
 
 
-class _Body(BaseModel):
+class _Body(Body):
     model_config = ConfigDict(extra="forbid")
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_verdict.policy.document import Pin, PinKind
 
 LONGEST_S = 90 * 86_400.0
@@ -15,7 +16,7 @@ FARTHEST_LEAVE_S = 400 * 86_400.0
 _REASON = Field(min_length=1, max_length=1000, description="Kept in history and audit.")
 
 
-class PinBody(BaseModel):
+class PinBody(Body):
     """A person's standing word about a node or GPU."""
 
     model_config = ConfigDict(
@@ -46,7 +47,7 @@ class PinBody(BaseModel):
     reason: str = _REASON
 
 
-class LeaveBody(BaseModel):
+class LeaveBody(Body):
     """Nodes that will leave at a time."""
 
     model_config = ConfigDict(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.learning.labels.domain import Case, Label, Source, Truth, Verdict
 from gpuwarden_verdict.entities import FaultClass
 
 
-class VerdictBody(BaseModel):
+class VerdictBody(Body):
     """What a person says of an incident."""
 
     model_config = ConfigDict(extra="forbid")

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.learning.drift.domain import DriftReport
 from gpuwarden_server.learning.registry.domain import NAME, Choice, Chosen
 from gpuwarden_server.learning.registry.library import Listed
@@ -89,7 +90,7 @@ class ModelsView(BaseModel):
     items: list[ModelRolesView]
 
 
-class PromotionBody(BaseModel):
+class PromotionBody(Body):
     """Which version, and why."""
 
     model_config = ConfigDict(extra="forbid")
@@ -98,7 +99,7 @@ class PromotionBody(BaseModel):
     reason: str = Field(min_length=1, max_length=1000, description="Kept in the audit.")
 
 
-class ModelFile(BaseModel):
+class ModelFile(Body):
     """A file of a model."""
 
     model_config = ConfigDict(extra="forbid")
@@ -109,7 +110,7 @@ class ModelFile(BaseModel):
     )
 
 
-class AddedBody(BaseModel):
+class AddedBody(Body):
     """The files of a model's folder."""
 
     model_config = ConfigDict(extra="forbid")

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuwarden_server.access.authorisation import Caller
+from gpuwarden_server.core.bodies import Body
 from gpuwarden_server.learning.registry.domain import NAME
 from gpuwarden_server.learning.registry.schemas import Kind
 from gpuwarden_server.learning.shadow.backtests import ToldBacktest
@@ -96,7 +97,7 @@ class ShadowsView(BaseModel):
     items: list[ShadowView]
 
 
-class TrialBody(BaseModel):
+class TrialBody(Body):
     """A backtest of a version on this fleet's own history."""
 
     model_config = ConfigDict(extra="forbid")
