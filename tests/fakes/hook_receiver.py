@@ -21,7 +21,7 @@ class HookReceiver:
         held: Our reasons by node.
         asked: Acts in order; "get" for what was read by GET.
         answers: Answers to give before it works, in order.
-        jobs: What it says runs on every node.
+        jobs: What it says runs on every node; None: it does not say.
         refuses: Whether it answers such requests 503.
         remedied: Requests of a reset, reboot or replacement, in order.
     """
@@ -30,7 +30,7 @@ class HookReceiver:
     held: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     answers: list[Reply] = field(default_factory=list)
-    jobs: list[str] = field(default_factory=list)
+    jobs: list[str] | None = field(default_factory=list)
     refuses: bool = False
     remedied: list[dict[str, Any]] = field(default_factory=list)
 

@@ -88,18 +88,21 @@ def test_a_person_asks_and_the_hook_is_asked_once(
         wait_for(lambda: ("replace", "failed") in done(server, "n1"), 60, "somebody works there")
         failed = get(server, "/v1/actuations", node="n1")["items"][0]
         assert "these still run there: 4712" in failed["detail"]
+        receiver.jobs = None
+        ask(server, "replace").raise_for_status()
+        failures = ("replace", "failed")
+        wait_for(lambda: done(server, "n1").count(failures) == 2, 60, "nobody says what runs there")
         receiver.jobs = []
         receiver.refuses = True
         ask(server, "replace").raise_for_status()
-        failures = ("replace", "failed")
-        wait_for(lambda: done(server, "n1").count(failures) == 2, 60, "refused")
+        wait_for(lambda: done(server, "n1").count(failures) == 3, 60, "refused")
         receiver.refuses = False
         assert len(receiver.remedied) == 1, "nothing is tried again by itself"
         ask(server, "replace").raise_for_status()
         wait_for(lambda: ("replace", "done") in done(server, "n1"), 60, "replaced")
         audit = [one["action"] for one in get(server, "/v1/audit", limit=200)["items"]]
         assert (audit.count("ask_reboot"), audit.count("actuate_reboot")) == (1, 1)
-        assert (audit.count("ask_replace"), audit.count("actuate_replace")) == (3, 1)
+        assert (audit.count("ask_replace"), audit.count("actuate_replace")) == (4, 1)
         held = [one for one in done(server, "n1") if one[0] in ("exclude", "release")]
         assert held == [("exclude", "done")], "what is held there is as before"
         node.close()
@@ -131,7 +134,7 @@ def test_a_program_is_asked_too(tmp_path: Path, receiver: HookReceiver, url: str
     program.write_text(
         f"#!{sys.executable}\nimport json, sys\nr = json.load(sys.stdin)\n"
         "if r['act'] == 'read':\n"
-        "    held = {'hold': 'ours', 'reason': 'gpuwarden: x'}\n"
+        "    held = {'hold': 'ours', 'reason': 'gpuwarden: x', 'jobs': []}\n"
         "    print(json.dumps({n: held for n in r['nodes']}))\n"
         f"open({str(log)!r}, 'a').write(json.dumps(r) + '\\n')\n"
     )

@@ -162,6 +162,7 @@ class CloudEventCollector:
         self._boot_id = boot_id
         self._clock = clock
         self._told: tuple[tuple[Announced, ...], bool] | None = None
+        self._missed: frozenset[str] = frozenset()
         self._told_at = 0.0
 
     def collect(self, now: float) -> Harvest:
@@ -170,9 +171,7 @@ class CloudEventCollector:
             events, faults = self._cloud.look()
         except CloudUnanswered as error:
             raise CollectorError(error.reason, error.mend) from error
-        if faults and self._told is not None:
-            ids = {one.id for one in events}
-            events += tuple(one for one in self._told[0] if one.id not in ids)
+        events += self._kept(events, whole=not faults)
         seen = tuple(sorted(events, key=lambda one: one.id)[:MOST_EVENTS]), not faults
         told = self._event(*seen, now) if self._is_news(seen) else None
         return Harvest(
@@ -182,6 +181,15 @@ class CloudEventCollector:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _kept(self, events: tuple[Announced, ...], *, whole: bool) -> tuple[Announced, ...]:
+        """What was told and is not listed now: over only when a second whole look lacks it too."""
+        ids = {one.id for one in events}
+        told = () if self._told is None else self._told[0]
+        gone = tuple(one for one in told if one.id not in ids)
+        over = self._missed if whole else frozenset()
+        self._missed = frozenset(one.id for one in gone) if whole else frozenset()
+        return tuple(one for one in gone if one.id not in over)
 
     def _is_news(self, seen: tuple[tuple[Announced, ...], bool]) -> bool:
         again = bool(seen[0]) and self._clock() - self._told_at >= RETELL_S

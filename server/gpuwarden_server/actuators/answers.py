@@ -16,7 +16,7 @@ class _Answer(msgspec.Struct, frozen=True):
     hold: Hold
     reason: str = ""
     by: str = ""
-    jobs: tuple[str, ...] = ()
+    jobs: tuple[str, ...] | None = None
 
 
 _ANSWERS = msgspec.json.Decoder(dict[str, _Answer])
@@ -32,4 +32,7 @@ def decode_found(body: bytes, who: str, mend: str) -> Mapping[str, Found]:
         answers = _ANSWERS.decode(body)
     except msgspec.DecodeError as error:
         raise ActuatorError(f"{who} answered to read with no such JSON: {error}", mend) from error
-    return {node: Found(one.hold, one.reason, one.by, one.jobs) for node, one in answers.items()}
+    return {
+        node: Found(one.hold, one.reason, one.by, one.jobs or (), one.jobs is not None)
+        for node, one in answers.items()
+    }

@@ -93,6 +93,8 @@ class RemedyCarrier:
         here = self._read(row.node_id)
         if here.hold is not Hold.OURS:
             return f"it shows the node as {here.hold.value}: it must hold it out for us first"
+        if not here.jobs_told:
+            return "it does not say which jobs run there: its answer to read must, [] for none"
         if here.jobs:
             return f"these still run there: {', '.join(here.jobs[:5])}"
         return ""

@@ -172,7 +172,7 @@ class ActuatorWorker:
             self._look_over(self._wanted())
 
     def _carry_remedies(self, unsettled: frozenset[str]) -> None:
-        """What people asked to be done to hardware, once each."""
+        """What people asked to be done to hardware: one a pass, so that exclusions come first."""
         for row in self._remedies.asked():
             if self._stopping.is_set() or not self._parts.may_act():
                 return
@@ -180,6 +180,8 @@ class ActuatorWorker:
                 over = self._remedies.carry(row, self._wanted())
                 name = self._parts.target.common.name
                 self._parts.meters.steps.labels(name, over.act.value, over.phase.value).inc()
+                self._wake.set()  # for the next, behind a look at what is excluded now
+                return
 
     def _wanted(self) -> Mapping[str, Wanted]:
         wanted = wanted_nodes(self._parts.feed())

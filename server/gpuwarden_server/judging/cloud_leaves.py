@@ -90,6 +90,10 @@ class CloudLeaves:
         over = [pin for source, pin in ours.items() if told.complete and source not in coming]
         plans = self._plans(node, coming.values(), ours, now)
         moved = [ours[plan.source] for plan in plans if plan.source in ours]
+        planned = {plan.source for plan in plans}
+        for source, pin in ours.items():  # a time that moved where none is made voids the old
+            if source in coming and source not in planned:
+                over += [pin] if _moves(pin, self._leave(node, coming[source], now), now) else []
         return self._concluded(node, told, plans, over, moved, now)
 
     def _plans(

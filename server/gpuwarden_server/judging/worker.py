@@ -329,13 +329,14 @@ class JudgeWorker:
 
     def _follow_clouds(self, now: float) -> None:
         """Planned leaves that clouds ask for, before what is judged with them is on record."""
-        for due in self._bench.clouds.due(now):
+        waiting = self._bench.clouds.due(now)
+        for place, due in enumerate(waiting):
             one = due.concluded
             judgement = Judgement(one.outcomes, now, audits=one.audits, first=one.first)
             try:
                 committed = self._bench.ledger.commit(judgement)
             except (WriteFailed, SQLAlchemyError, TimeoutError):
-                self._bench.clouds.note([due.stored])
+                self._bench.clouds.note([each.stored for each in waiting[place:]])
                 raise
             if one.committed is not None:
                 one.committed()

@@ -97,12 +97,14 @@ class Found:
         reason: As the consumer keeps it, "" for none.
         by: Who wrote it there, "" unknown.
         jobs: Jobs that run there; empty where the consumer does not say.
+        jobs_told: Whether it says which run, and so also that none does.
     """
 
     hold: Hold
     reason: str = ""
     by: str = ""
     jobs: tuple[str, ...] = ()
+    jobs_told: bool = True
 
 
 @dataclass(frozen=True, slots=True)
