@@ -19,6 +19,7 @@ import pytest
 from gpuwarden_server.front import RAW_ROUTES
 from gpuwarden_server.web.openapi import operations_of
 from gpuwarden_verdict.policy.document import Mode
+from gpuwarden_wire.events import GpuJob, JobKind
 from tests.builders.feed import get, quick_settings, xid_event
 from tests.builders.server import Feeder, Running, gpu_table, make_gpu, running_server, wait_until
 
@@ -69,7 +70,11 @@ def seed(server: Running) -> None:
     """Something behind every link: nodes, readings, events, incidents, advice that waits."""
     for name in NODES:
         node = Feeder(server, server.mint("agent", name), name)
-        node.introduce([make_gpu(number, name) for number in range(2)])
+        gpus = [make_gpu(number, name) for number in range(2)]
+        jobs = tuple(
+            GpuJob(gpu_uuid=one.gpu_uuid, kind=JobKind.SLURM, job_id="4711") for one in gpus
+        )
+        node.introduce(gpus, jobs=jobs)
         rows = {f"GPU-{name}-{number}": (61.0, 400.0, 1e9) for number in range(2)}
         table, schema = gpu_table(rows)
         node.telemetry([table], [schema])
