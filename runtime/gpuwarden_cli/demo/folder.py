@@ -22,6 +22,7 @@ _POLICY = """\
 [defaults]
 mode = "observe"
 settle_s = {settle_s:g}
+score_settle_s = {settle_s:g}
 dwell_s = {dwell_s:g}
 
 [[pools]]

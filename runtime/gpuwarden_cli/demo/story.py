@@ -63,14 +63,6 @@ def story(pace: Pace) -> tuple[Step, ...]:
 def _faults(pace: Pace) -> tuple[Step, ...]:
     return (
         Step(
-            "row_remap_failure",
-            f"{named(WORN)}: memory wears out, no spare row is left",
-            "the GPU is excluded by rule, class memory",
-            lambda stage: stage.fail("row_remap_failure", stage.uuid(WORN), pace.wear_s),
-            lambda stage, sight: seen_excluded(stage, sight, WORN, "memory"),
-            pace.step_s + pace.wear_s,
-        ),
-        Step(
             "standby",
             f"{SPARE}: passes its check and stands by",
             "the spare is in the book, proven and warm",
@@ -85,6 +77,14 @@ def _faults(pace: Pace) -> tuple[Step, ...]:
             lambda stage: stage.fail("gpu_off_bus", stage.uuid(LOST)),
             seen_promoted,
             pace.step_s,
+        ),
+        Step(
+            "row_remap_failure",
+            f"{named(WORN)}: memory wears out, no spare row is left",
+            "the GPU is excluded by rule, class memory",
+            lambda stage: stage.fail("row_remap_failure", stage.uuid(WORN), pace.wear_s),
+            lambda stage, sight: seen_excluded(stage, sight, WORN, "memory"),
+            pace.step_s + pace.wear_s,
         ),
         Step(
             "nic_port_down",

@@ -110,6 +110,8 @@ class PoolPolicy:
         in_maintenance: What may be decided during maintenance; the windows stand elsewhere.
         leave_check: Whether its nodes return from a planned leave over a passed check only, where
             who plans the leave says nothing of it.
+        score_settle_s: A learnt score must have stood for so long, and settle_s at least: readings
+            that were odd for a moment are no fault.
     """
 
     name: str
@@ -128,6 +130,7 @@ class PoolPolicy:
     approvers: tuple[str, ...] = ()
     in_maintenance: InMaintenance = InMaintenance.HOLD
     leave_check: bool = False
+    score_settle_s: float = 300.0
 
     def mode_of(self, fault_class: FaultClass, rung: Rung) -> Mode:
         """How far gpuwarden may go for a class of fault at a rung.

@@ -24,9 +24,6 @@ LEARNED_DETECTOR = "learned_score"
 CATALOGUED = ("xid:", "sxid:")
 """Detectors of single codes, each with its entry in NVIDIA's catalogue."""
 
-SCORE_SETTLE_S = 300.0
-"""A learnt score must have stood for so long: readings that were odd for a moment are no fault."""
-
 SUSPECT_CONFIDENCE = 0.3
 """Least confidence for advice."""
 DRAIN_CONFIDENCE = 0.9
@@ -178,7 +175,7 @@ def _may_speak(item: EvidenceItem, case: EntityCase, pool: PoolPolicy, now: floa
         return item.acts_alone and item.detector.startswith(CATALOGUED)
     least_s = pool.settle_s
     if item.detector == LEARNED_DETECTOR:
-        least_s = max(least_s, SCORE_SETTLE_S)
+        least_s = max(least_s, pool.score_settle_s)
     return item.acts_alone or now - item.received_at >= least_s
 
 

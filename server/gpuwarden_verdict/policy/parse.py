@@ -57,7 +57,15 @@ BUILT_IN = PoolPolicy(
 )
 """What holds where the file says nothing."""
 
-_LATER = ("rules", "cool_down_s", "approvers", "in_maintenance", "standby", "leave_check")
+_LATER = (
+    "rules",
+    "cool_down_s",
+    "approvers",
+    "in_maintenance",
+    "standby",
+    "leave_check",
+    "score_settle_s",
+)
 _DEFAULTS = asdict(BUILT_IN)
 _CAP_DEFAULTS: Mapping[str, object] = {
     "max_per_rack": None,
@@ -225,6 +233,7 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "cap": _cap,
     "exclude_confidence": read_share,
     "settle_s": read_seconds,
+    "score_settle_s": read_seconds,
     "dwell_s": read_seconds,
     "dwell_s_of": _dwells,
     "exclusion_ttl_s": partial(read_number, least=60, most=math.inf),

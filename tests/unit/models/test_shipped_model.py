@@ -18,7 +18,7 @@ from gpuwarden_verdict.entities import FaultClass
 from gpuwarden_verdict.features import feature_table
 from gpuwarden_verdict.fusion import fuse_suspects
 from gpuwarden_verdict.fusion.predict import log_odds, probability
-from gpuwarden_verdict.policy.judgement import SCORE_SETTLE_S
+from gpuwarden_verdict.policy.parse import BUILT_IN
 from gpuwarden_wire.metrics import EntityKind
 from tests.builders.simulated import scene_of, shipped_model, shipped_models
 
@@ -125,7 +125,7 @@ def test_a_power_cap_and_a_burst_raise_nobody() -> None:
     for _ in range(120):
         raised_s = np.where(watched.step() >= shipped_model().operating_point, raised_s + 10.0, 0.0)
         longest_s = np.maximum(longest_s, raised_s)
-    assert longest_s.max() < SCORE_SETTLE_S / 2, "no longer than the judge waits by far"
+    assert longest_s.max() < BUILT_IN.score_settle_s / 2, "no longer than the judge waits by far"
 
 
 def test_a_failed_remap_is_suspect_and_forgotten_after_repair() -> None:

@@ -109,7 +109,12 @@ def test_a_mistake_in_a_rule_is_named_with_its_key_and_its_mend(text: str, key: 
 
 def test_versions_stay_where_nothing_new_is_said() -> None:
     assert parse_policy("").version == "f2e6f3562409"  # as the first server with a policy gave it
-    built_in = ("cool_down_s = 0", "leave_check = false", 'in_maintenance = "hold"')
+    built_in = (
+        "cool_down_s = 0",
+        "score_settle_s = 300",
+        "leave_check = false",
+        'in_maintenance = "hold"',
+    )
     said = "\n".join(("[defaults]", *built_in, "cap = { min_in_service = 0 }"))
     assert parse_policy(said).version == parse_policy("").version
     other = ("cool_down_s = 1", "leave_check = true", "cap = { max_per_job = 1 }")
