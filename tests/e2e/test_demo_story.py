@@ -22,9 +22,9 @@ pytestmark = pytest.mark.serial
 STEPS = [
     "quiet",
     "application_burst",
-    "row_remap_failure",
     "standby",
     "gpu_off_bus",
+    "row_remap_failure",
     "nic_port_down",
     "overheating",
     "repair",
